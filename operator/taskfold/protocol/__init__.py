@@ -1,0 +1,8 @@
+"""The wire format between the operator and the sandbox helper, as data.
+
+Guarantees: a request built here is what `helper phase` accepts, a result parsed here is what it printed; unknown
+keys are ignored, missing ones are errors. Never does I/O: `effects.sandbox` carries the bytes.
+"""
+
+PROTOCOL = 1
+"""The version that both sides must name; pods carry it in the label `taskfold.dev/protocol`."""
