@@ -77,12 +77,16 @@ class PodSettings(_Settings):
 class LimitSettings(_Settings):
     """Bounds of waits and sizes. Seconds and bytes."""
 
+    source_seconds: float = 60
+    """How long a run waits for a ConfigMap or Secret that it names and that does not exist yet."""
     queue_seconds: float = 3600
     """How long a run may wait for quota, a scheduler's place or a gate before it fails."""
     image_pull_seconds: float = 600
     """How long an image that cannot be pulled is tried again."""
     pod_start_seconds: float = 900
     """How long a scheduled pod may take until its container runs."""
+    install_seconds: float = 1800
+    """Limit of a script agent's `install`."""
     seed_seconds: float = 600
     """How long one try of the seed phase may take."""
     seed_tries: int = Field(default=3, ge=1, le=10)

@@ -1,0 +1,190 @@
+"""The bound of a whole status: at most 16 KiB, whatever a task prints.
+
+`bounded` is deterministic, changes nothing that fits, and gives the same for its own result. What it leaves
+out it names in one entry of `warnings`. Least needed goes first; what another operator needs to go on (phases
+begun and not ended, the last attempt, digests, the verdict itself) is never touched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from . import status as shapes
+from .common import MAX_WARNINGS, clip
+from .status import JournalEntry, Status
+from .taskrun import TaskRunStatus
+
+S = TypeVar("S", bound=Status)
+Step = Callable[[Status], Status]
+
+NOTE = "Left out to keep this status below 16 KiB: "
+_TEXT_LIMITS = (500, 200, 80, 40)
+_COUNTS = (64, 32, 16, 8, 4, 0)
+
+
+def size(status: Status) -> int:
+    """Bytes of the status as compact JSON in UTF-8."""
+    return len(json.dumps(status.wire(), ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def bounded(status: S) -> S:
+    """`status`, with every field within its own bound and the whole within 16 KiB."""
+    left_out: list[str] = []
+    fitting: Status = type(status).model_validate(
+        status.model_dump(by_alias=True)
+    )  # clips texts set by model_copy
+    for what, shrink in _own_bounds():
+        fitting = _apply(fitting, shrink, what, left_out)
+    for what, shrink in _whole_bound():
+        if size(_with_note(fitting, [*left_out, what])) <= shapes.MAX_STATUS_BYTES:
+            break
+        fitting = _apply(fitting, shrink, what, left_out)
+    result = _with_note(fitting, left_out) if left_out else fitting
+    assert isinstance(result, type(status))  # noqa: S101  # for the type checker: every step copies
+    return result
+
+
+def _apply(status: Status, shrink: Step, what: str, left_out: list[str]) -> Status:
+    after = shrink(status)
+    if after != status and what not in left_out:
+        left_out.append(what)
+    return after
+
+
+def _own_bounds() -> Iterator[tuple[str, Step]]:
+    yield "some rewards", _rewards(shapes.MAX_REWARDS)
+    yield "some timings", _timings(shapes.MAX_TIMINGS)
+    yield "some steps", _steps(shapes.MAX_STEPS)
+    yield "old attempts", _attempts(shapes.MAX_ATTEMPTS)
+    yield "old phases of the journal", _journal(shapes.MAX_JOURNAL)
+    yield "some warnings", _warnings(MAX_WARNINGS - 1)
+
+
+def _whole_bound() -> Iterator[tuple[str, Step]]:
+    yield "old phases of the journal", _journal_of_last_attempt
+    yield "parts of texts", _texts(_TEXT_LIMITS[0])
+    for count in _COUNTS[:3]:
+        yield "some rewards", _rewards(count)
+    yield "parts of texts", _texts(_TEXT_LIMITS[1])
+    yield "some warnings", _warnings(8)
+    for count in _COUNTS[3:]:
+        yield "some rewards", _rewards(count)
+    yield "parts of texts", _texts(_TEXT_LIMITS[2])
+    for count in _COUNTS[:3]:
+        yield "some steps", _steps(count)
+    yield "some timings", _timings(8)
+    yield "old attempts", _attempts(3)
+    yield "old phases of the journal", _journal(16)
+    yield "parts of texts", _texts(_TEXT_LIMITS[3])
+    yield "some warnings", _warnings(3)
+    for count in _COUNTS[3:]:
+        yield "some steps", _steps(count)
+    yield "old phases of the journal", _journal(4)
+    yield "old attempts", _attempts(1)
+
+
+def _rewards(count: int) -> Step:
+    """The named rewards, `reward` first and then by name; the parts that make up the reward likewise."""
+
+    def shrink(status: Status) -> Status:
+        names = sorted(status.rewards, key=lambda name: (name != "reward", name))[:count]
+        return status.model_copy(
+            update={
+                "rewards": {name: status.rewards[name] for name in sorted(names)}
+                if len(status.rewards) > count
+                else status.rewards,
+                "reward_components": status.reward_components[:count],
+            }
+        )
+
+    return shrink
+
+
+def _timings(count: int) -> Step:
+    return lambda status: status.model_copy(update={"timings": dict(list(status.timings.items())[:count])})
+
+
+def _steps(count: int) -> Step:
+    return _of_task_run("steps", lambda steps: steps[:count])
+
+
+def _attempts(count: int) -> Step:
+    return _of_task_run("attempts", lambda attempts: attempts[-count:])
+
+
+def _of_task_run(field: str, shrink: Callable[[Sequence[Any]], Sequence[Any]]) -> Step:
+    def apply(status: Status) -> Status:
+        if not isinstance(status, TaskRunStatus):
+            return status
+        return status.model_copy(update={field: shrink(getattr(status, field))})
+
+    return apply
+
+
+def _journal(count: int) -> Step:
+    """At most `count` entries: old ended ones go first, entries that are not ended stay."""
+
+    def shrink(status: Status) -> Status:
+        surplus = len(status.journal) - count
+        if surplus <= 0:
+            return status
+        dropped = {id(entry) for entry in [entry for entry in status.journal if entry.ended_at][:surplus]}
+        return status.model_copy(update={"journal": [e for e in status.journal if id(e) not in dropped]})
+
+    return shrink
+
+
+def _journal_of_last_attempt(status: Status) -> Status:
+    last = max((entry.attempt for entry in status.journal), default=1)
+
+    def needed(entry: JournalEntry) -> bool:
+        return entry.attempt == last or entry.ended_at is None
+
+    return status.model_copy(update={"journal": [entry for entry in status.journal if needed(entry)]})
+
+
+def _warnings(count: int) -> Step:
+    """The first `count` warnings; the note of an earlier cut is not counted and stays."""
+
+    def shrink(status: Status) -> Status:
+        notes = [text for text in status.warnings if text.startswith(NOTE)]
+        others = [text for text in status.warnings if not text.startswith(NOTE)]
+        return (
+            status.model_copy(update={"warnings": others[:count] + notes}) if len(others) > count else status
+        )
+
+    return shrink
+
+
+def _texts(limit: int) -> Step:
+    """Every message at most `limit` characters long."""
+
+    def cut(entry: Any) -> Any:
+        return (
+            entry.model_copy(update={"message": clip(entry.message, limit)})
+            if entry and entry.message
+            else entry
+        )
+
+    def shrink(status: Status) -> Status:
+        update: dict[str, Any] = {
+            "conditions": [cut(condition) for condition in status.conditions],
+            "failure": cut(status.failure),
+            "warnings": [text if text.startswith(NOTE) else clip(text, limit) for text in status.warnings],
+        }
+        if isinstance(status, TaskRunStatus):
+            update |= {"agent": cut(status.agent), "attempts": [cut(attempt) for attempt in status.attempts]}
+        return status.model_copy(update=update)
+
+    return shrink
+
+
+def _with_note(status: Status, left_out: Sequence[str]) -> Status:
+    """One entry of `warnings` that names all that was ever left out of this status."""
+    before = [text for text in status.warnings if text.startswith(NOTE)]
+    known = [what for text in before for what in text.removeprefix(NOTE).removesuffix(".").split(", ")]
+    named = dict.fromkeys([*known, *left_out])
+    others = [text for text in status.warnings if not text.startswith(NOTE)]
+    return status.model_copy(update={"warnings": [*others, f"{NOTE}{', '.join(sorted(named))}."]})

@@ -1,0 +1,227 @@
+"""Why a run is where it is: the closed set of reasons.
+
+Each is used with the same spelling as the reason of a condition, of `status.failure` and of an Event, so each
+is listed once, with one sentence. Adding one is an API change. None says whether to retry or to mask: that is
+decided from the facts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+
+class Reason(StrEnum):
+    """One word per cause. Grouped as in the table below: progress, refusals, start, agent, verdicts, losses, ending."""
+
+    ADMITTED = "Admitted"
+    SUSPENDED = "Suspended"
+    QUEUED_FOR_START = "QueuedForStart"
+    POD_STARTING = "PodStarting"
+    SEEDING = "Seeding"
+    AGENT_STARTING = "AgentStarting"
+    AGENT_RUNNING = "AgentRunning"
+    CLOSING = "Closing"
+    VERIFYING = "Verifying"
+    VERDICT_REACHED = "VerdictReached"
+    RETRYING = "Retrying"
+    CLEANUP_PENDING = "CleanupPending"
+    COLLECTED = "Collected"
+    COMPLETED = "Completed"
+    CANCELLED = "Cancelled"
+
+    INVALID_SPEC = "InvalidSpec"
+    INVALID_TASK = "InvalidTask"
+    UNSUPPORTED_FIELD = "UnsupportedField"
+    IMAGE_HAS_ENTRYPOINT = "ImageHasEntrypoint"
+    SPEC_CHANGED = "SpecChanged"
+    TASK_CHANGED = "TaskChanged"
+    SOURCE_NOT_FOUND = "SourceNotFound"
+    SOURCE_FORBIDDEN = "SourceForbidden"
+    MISSING_VARIABLE = "MissingVariable"
+    NAME_CONFLICT = "NameConflict"
+
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    POD_REJECTED = "PodRejected"
+    UNSCHEDULABLE = "Unschedulable"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    IMAGE_UNREADABLE = "ImageUnreadable"
+    CONTAINER_START_FAILED = "ContainerStartFailed"
+    POD_START_TIMEOUT = "PodStartTimeout"
+    SEED_FAILED = "SeedFailed"
+    UNKNOWN_USER = "UnknownUser"
+    MISSING_TOOLS = "MissingTools"
+
+    AGENT_INSTALL_FAILED = "AgentInstallFailed"
+    AGENT_START_FAILED = "AgentStartFailed"
+
+    REWARD_MISSING = "RewardMissing"
+    REWARD_INVALID = "RewardInvalid"
+    VERIFIER_TIMED_OUT = "VerifierTimedOut"
+    VERIFIER_ERROR = "VerifierError"
+
+    SANDBOX_LOST = "SandboxLost"
+    POD_DELETED = "PodDeleted"
+    POD_EVICTED = "PodEvicted"
+    NODE_LOST = "NodeLost"
+    OOM_KILLED = "OOMKilled"
+    STORAGE_LIMIT_EXCEEDED = "StorageLimitExceeded"
+    SUPERVISOR_LOST = "SupervisorLost"
+    TAMPERED = "Tampered"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+
+    TRANSFER_FAILED = "TransferFailed"
+    STORE_UNAVAILABLE = "StoreUnavailable"
+    COLLECT_FAILED = "CollectFailed"
+    UNKNOWN_PROTOCOL = "UnknownProtocol"
+    INTERNAL = "Internal"
+
+    @property
+    def sentence(self) -> str:
+        """What happened and what it means, in one or two sentences."""
+        return MEANINGS[self].sentence
+
+    @property
+    def event_type(self) -> Literal["Normal", "Warning"]:
+        """The type of an Event with this reason."""
+        return MEANINGS[self].event_type
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """How a reason is explained and announced."""
+
+    sentence: str
+    event_type: Literal["Normal", "Warning"] = "Warning"
+
+
+def _normal(sentence: str) -> Meaning:
+    return Meaning(sentence, "Normal")
+
+
+MEANINGS: dict[Reason, Meaning] = {
+    # Progress.
+    Reason.ADMITTED: _normal("Spec and task are accepted; their digests are in `status.admitted`."),
+    Reason.SUSPENDED: _normal("`spec.suspend` is true; nothing is created until it is false."),
+    Reason.QUEUED_FOR_START: _normal(
+        "Waits for a free start slot: the operator paces how many pods start at a time."
+    ),
+    Reason.POD_STARTING: _normal(
+        "The pod is created and on its way: scheduling, pulling images, starting containers."
+    ),
+    Reason.SEEDING: _normal(
+        "The pod runs; users and tools are checked and the task's files are put in place."
+    ),
+    Reason.AGENT_STARTING: _normal("The agent is being installed or prepared; its own work has not begun."),
+    Reason.AGENT_RUNNING: _normal("The agent works."),
+    Reason.CLOSING: _normal("The agent has ended; `status.agent.outcome` says how. Verification comes next."),
+    Reason.VERIFYING: _normal("The verifier runs, or its result is being read."),
+    Reason.VERDICT_REACHED: _normal("The verifier has given a reward; it counts, also when it is 0."),
+    Reason.RETRYING: _normal(
+        "The last try or attempt was lost for a cause that is nobody's fault; a new one begins."
+    ),
+    Reason.CLEANUP_PENDING: _normal(
+        "The outcome stands; logs are being collected, or pods are being removed."
+    ),
+    Reason.COLLECTED: _normal("Logs and kept files are in the store; `status.store` says where."),
+    Reason.COMPLETED: _normal(
+        "Everything is done: outcome, files and clean-up. Nothing of the run will change any more."
+    ),
+    Reason.CANCELLED: _normal("`spec.cancel` was set before there was a verdict."),
+    # Refusals: the spec, the task or what they name is wrong. Nothing is retried.
+    Reason.INVALID_SPEC: Meaning(
+        "The object asks for something that cannot be; the message names field and remedy."
+    ),
+    Reason.INVALID_TASK: Meaning(
+        "The task folder does not load; the message names file, field, value and remedy."
+    ),
+    Reason.UNSUPPORTED_FIELD: Meaning(
+        "A field, key or file is set that this version does not implement yet."
+    ),
+    Reason.IMAGE_HAS_ENTRYPOINT: Meaning(
+        "The image on record has an ENTRYPOINT or a HEALTHCHECK, which this version does not start yet."
+    ),
+    Reason.SPEC_CHANGED: Meaning(
+        "The spec differs from the one that was admitted. Create a new run instead."
+    ),
+    Reason.TASK_CHANGED: Meaning(
+        "The task's source no longer gives the folder that was admitted; both digests are named."
+    ),
+    Reason.SOURCE_NOT_FOUND: Meaning(
+        "An object that the spec names, or a key in it, does not exist in the namespace."
+    ),
+    Reason.SOURCE_FORBIDDEN: Meaning(
+        "The operator may not read an object that the spec names; the message says how to allow it."
+    ),
+    Reason.MISSING_VARIABLE: Meaning(
+        "The task needs a variable that neither `environmentFrom` nor `secretsFrom` gives."
+    ),
+    Reason.NAME_CONFLICT: Meaning(
+        "An object with the name of one of the run's children exists and belongs to somebody else."
+    ),
+    # Start of the pod.
+    Reason.QUOTA_EXCEEDED: Meaning(
+        "A ResourceQuota leaves no room for the pod; the run waits, for a limited time."
+    ),
+    Reason.POD_REJECTED: Meaning(
+        "The API server or the node refuses the pod: an admission rule, Pod Security, a bad value."
+    ),
+    Reason.UNSCHEDULABLE: Meaning("No node takes the pod; the scheduler's words are in the message."),
+    Reason.IMAGE_PULL_FAILED: Meaning("A node cannot pull an image of the pod."),
+    Reason.IMAGE_UNREADABLE: Meaning(
+        "The registry does not give the image's configuration, which the task's Dockerfile needs."
+    ),
+    Reason.CONTAINER_START_FAILED: Meaning(
+        "A container of the pod cannot be started from its image, or ends during the start."
+    ),
+    Reason.POD_START_TIMEOUT: Meaning("The pod did not become ready in time, and no better cause is known."),
+    Reason.SEED_FAILED: Meaning("The sandbox could not be prepared for the task, after all tries."),
+    Reason.UNKNOWN_USER: Meaning("The image has no user of the name that the task or the run asks for."),
+    Reason.MISSING_TOOLS: Meaning("The image lacks a program that the contract needs, such as bash or tar."),
+    # The agent.
+    Reason.AGENT_INSTALL_FAILED: Meaning(
+        "The agent's installation ended with an error or over its limit; the agent never worked."
+    ),
+    Reason.AGENT_START_FAILED: Meaning("The image cannot run the agent's program; the agent never worked."),
+    # Verdicts and their failures.
+    Reason.REWARD_MISSING: Meaning("The verifier wrote no reward; the run counts as 0."),
+    Reason.REWARD_INVALID: Meaning("The reward that the verifier wrote is not valid; the run counts as 0."),
+    Reason.VERIFIER_TIMED_OUT: Meaning(
+        "The verifier ran over its limit and wrote no reward; the run counts as 0."
+    ),
+    Reason.VERIFIER_ERROR: Meaning("The verifier could not be started; the run is masked."),
+    # Losses.
+    Reason.SANDBOX_LOST: Meaning(
+        "The sandbox is gone or was replaced or restarted, and no better cause is known."
+    ),
+    Reason.POD_DELETED: Meaning("Somebody deleted the pod."),
+    Reason.POD_EVICTED: Meaning("The node or the scheduler evicted the pod: pressure, preemption, a drain."),
+    Reason.NODE_LOST: Meaning("The node of the pod is gone or does not answer."),
+    Reason.OOM_KILLED: Meaning("The kernel killed the sandbox at its memory limit."),
+    Reason.STORAGE_LIMIT_EXCEEDED: Meaning(
+        "The kubelet evicted the pod because it used more storage than its own limit."
+    ),
+    Reason.SUPERVISOR_LOST: Meaning("The helper that watched a phase is gone and left no result."),
+    Reason.TAMPERED: Meaning("The sandbox was provably altered so that it cannot be graded."),
+    Reason.DEADLINE_EXCEEDED: Meaning(
+        "A phase gave no result until the operator's own deadline, well after its limit."
+    ),
+    # Around the run.
+    Reason.TRANSFER_FAILED: Meaning(
+        "Files could not be copied into or out of the sandbox, or their checksums differ."
+    ),
+    Reason.STORE_UNAVAILABLE: Meaning(
+        "The store for kept files does not take what the run left; the operator tries again."
+    ),
+    Reason.COLLECT_FAILED: Meaning("Logs or artifacts could not be kept. The outcome stands."),
+    Reason.UNKNOWN_PROTOCOL: Meaning(
+        "The pod was made by an operator version whose protocol this one does not speak."
+    ),
+    Reason.INTERNAL: Meaning("The operator met an error of its own; please report it with the message."),
+}
+
+
+def table_rows() -> list[tuple[str, str, str]]:
+    """(reason, event type, sentence), for the reference."""
+    return [(reason.value, reason.event_type, reason.sentence) for reason in Reason]

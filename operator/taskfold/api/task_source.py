@@ -1,0 +1,195 @@
+"""`spec.task`: where a task folder comes from. Exactly one source; beside it the path inside the source and
+the row's data.
+
+Also the source of a VerifierRun's own tests, which has the same five variants. References stay inside the
+run's namespace.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+
+from .common import Key, Model, Name, SourceReference
+from .rules import exactly_one, rule, rules
+
+MAX_FILES = 512
+MAX_FILE_TEXT = 1_048_576  # an object may hold about 1.5 MiB in all
+
+_PATHS_ARE_RELATIVE = rules(
+    rule(
+        "self.all(path, !path.startsWith('/') && !path.endsWith('/') && path != '')",
+        "paths are relative to the task folder, for example tests/test.sh: no slash at either end",
+    ),
+    rule(
+        "self.all(path, path != '..' && !path.startsWith('../') && !path.endsWith('/..'))",
+        "paths stay inside the task folder: no .. in them",
+    ),
+)
+
+FileText = Annotated[str, Field(max_length=MAX_FILE_TEXT)]
+Base64Text = Annotated[
+    str, Field(max_length=MAX_FILE_TEXT * 4 // 3 + 4, json_schema_extra={"format": "byte"})
+]
+
+
+class InlineSource(Model):
+    """The task folder's files, written in the object itself."""
+
+    files: dict[str, FileText] = Field(
+        default_factory=dict,
+        max_length=MAX_FILES,
+        description=(
+            "Text files of the task folder: relative path to content, for example tests/test.sh. At most "
+            "512 files; the whole "
+            "object must stay below about 1.5 MiB, and below 256 KiB for client-side kubectl apply."
+        ),
+        json_schema_extra=_PATHS_ARE_RELATIVE,
+    )
+    binary_files: dict[str, Base64Text] = Field(
+        default_factory=dict,
+        max_length=MAX_FILES,
+        description=(
+            "Files that are not text: relative path to content in base64. A path may not stand in "
+            "`files` too."
+        ),
+        json_schema_extra=_PATHS_ARE_RELATIVE,
+    )
+
+
+class KeyToPath(Model):
+    """One key of a ConfigMap and the file it becomes."""
+
+    key: Key = Field(description="Key inside the ConfigMap.")
+    path: str = Field(
+        min_length=1,
+        max_length=1024,
+        description="Relative path of the file in the task folder, for example tests/test.sh.",
+        json_schema_extra=rules(
+            rule(
+                "!self.startsWith('/') && !self.split('/').exists(part, part == '..' || part == '')",
+                "the path is relative to the task folder, without .. and without empty parts",
+            )
+        ),
+    )
+
+
+class ConfigMapSource(Model):
+    """The task folder's files, kept in a ConfigMap of the run's namespace."""
+
+    name: Name = Field(description="Name of the ConfigMap, in the run's own namespace.")
+    items: list[KeyToPath] | None = Field(
+        default=None,
+        max_length=MAX_FILES,
+        description=(
+            "Which key becomes which file. Unset: a key task.tar.gz is unpacked as the whole folder, else "
+            "each key is a file "
+            "name at the folder's top. At most 512 entries."
+        ),
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["key"]},
+    )
+
+
+class ArchiveSource(Model):
+    """A .tar.gz of the task folder behind a URL, fixed by its checksum."""
+
+    url: str = Field(
+        max_length=2048, pattern=r"^(https|s3)://.+", description="Address of the archive: https:// or s3://."
+    )
+    sha256: str = Field(
+        max_length=64,
+        pattern=r"^[0-9a-f]{64}$",
+        description="Checksum of the archive's bytes, 64 hexadecimal digits.",
+    )
+    secret_ref: SourceReference | None = Field(
+        default=None, description="Secret with the credentials for the address. Unset: the address is public."
+    )
+
+
+class OciSource(Model):
+    """The task folder as an OCI artifact or image in a registry."""
+
+    reference: str = Field(
+        min_length=1,
+        max_length=1024,
+        description="Reference of the artifact, best with a digest: registry.example/tasks@sha256:….",
+    )
+    pull_secret: SourceReference | None = Field(
+        default=None,
+        description="Secret of type kubernetes.io/dockerconfigjson for the registry. Unset: public.",
+    )
+
+
+class GitSource(Model):
+    """The task folder in a git repository."""
+
+    url: str = Field(max_length=2048, pattern=r"^https://.+", description="https address of the repository.")
+    ref: str = Field(
+        min_length=1, max_length=255, description="Branch, tag or, best, the full commit id to check out."
+    )
+    secret_ref: SourceReference | None = Field(
+        default=None,
+        description="Secret with the credentials for the repository. Unset: the repository is public.",
+    )
+
+
+_EXACTLY_ONE = exactly_one(("inline", "configMap", "archive", "oci", "git"))
+
+
+class FolderSource(Model):
+    """A folder from exactly one source."""
+
+    model_config = ConfigDict(json_schema_extra=_EXACTLY_ONE)
+
+    inline: InlineSource | None = Field(
+        default=None, description="The files themselves, in this object. For small tasks and first steps."
+    )
+    config_map: ConfigMapSource | None = Field(
+        default=None, description="The files from a ConfigMap in the run's namespace, up to 1 MiB."
+    )
+    archive: ArchiveSource | None = Field(
+        default=None, description="A .tar.gz behind an https:// or s3:// address. Not supported yet."
+    )
+    oci: OciSource | None = Field(
+        default=None, description="An OCI artifact in a registry. Not supported yet."
+    )
+    git: GitSource | None = Field(default=None, description="A git repository. Not supported yet.")
+    path: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1024,
+        description=(
+            "Folder inside the source that is the task folder, for example tasks/fix-bug. Unset: the "
+            "source's top."
+        ),
+        json_schema_extra=rules(
+            rule(
+                "!self.startsWith('/') && !self.split('/').exists(part, part == '..' || part == '')",
+                "the path is relative to the source, without .. and without empty parts",
+            )
+        ),
+    )
+
+
+class TaskSource(FolderSource):
+    """The task of a run: a folder from exactly one source, and how the row names it."""
+
+    model_config = ConfigDict(json_schema_extra=_EXACTLY_ONE)
+
+    id: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        description=(
+            "Name of the task in results. Unset: the folder's name from `path`, else the name of the run."
+        ),
+    )
+    data: dict[str, Any] | None = Field(
+        default=None,
+        description=(
+            "The row's own fields, which the task's task_data.json must equal. Not supported yet "
+            "unless empty."
+        ),
+        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
+    )

@@ -1,0 +1,96 @@
+"""Fields that the schema has and this version does not implement yet: refused at admission, never silently ignored."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from . import common
+from .status import Mode
+from .task_source import FolderSource
+from .taskrun import AgentCausedLoss, Dialect, Security, SecurityProfile, TaskRun, TaskRunSpec
+from .verifierrun import VerifierRun
+
+_REMEDIES = {
+    "spec.task.archive": "Use task.inline or task.configMap.",
+    "spec.task.oci": "Use task.inline or task.configMap.",
+    "spec.task.git": "Use task.inline or task.configMap.",
+    "spec.agent.profile": "Use agent.script.",
+    "spec.agent.external": "Use agent.script.",
+    "spec.verifier.mode": "Use shared, or leave it out.",
+    "spec.mode": "Use shared.",
+    "spec.security.profile": "Use root, or leave it out.",
+    "spec.dialect": "Use gym, or leave it out.",
+    "spec.onAgentCausedLoss": "Use mask, or leave it out.",
+    "spec.retries.infrastructure": "Use 0, or leave it out.",
+    "spec.source.runRef": "Grading again is not there yet: VerifierRuns are made by the operator for their TaskRun.",
+}
+
+
+def unsupported(run: TaskRun | VerifierRun) -> list[str]:
+    """Dotted paths of fields that are set and not implemented yet, in the order of the schema. Empty: all is supported."""
+    match run:
+        case TaskRun():
+            return _task_run(run.spec)
+        case VerifierRun():
+            return _verifier_run(run)
+        case _:
+            assert_never(run)
+
+
+def message(paths: list[str]) -> str:
+    """What a user reads about the paths: each with what to write instead."""
+    return " ".join(
+        f"{path} is not supported yet by this version. {_REMEDIES.get(path, 'Leave it out.')}"
+        for path in paths
+    )
+
+
+def _task_run(spec: TaskRunSpec) -> list[str]:
+    found = _sources("spec.task", spec.task)
+    checks = {
+        "spec.task.data": bool(spec.task.data),
+        "spec.agent.profile": spec.agent.profile is not None,
+        "spec.agent.external": spec.agent.external is not None,
+        "spec.finish": spec.finish is not None,
+        "spec.verifier.mode": spec.verifier is not None and spec.verifier.mode is Mode.SEPARATE,
+        "spec.network.agent": spec.network is not None and spec.network.agent is not None,
+        "spec.dialect": spec.dialect is not Dialect.GYM,
+        "spec.mcpGrants": spec.mcp_grants is not None,
+        "spec.composeOverlay": spec.compose_overlay is not None,
+        "spec.security.profile": _profile(spec.security),
+        "spec.onAgentCausedLoss": spec.on_agent_caused_loss is not AgentCausedLoss.MASK,
+        "spec.retries.infrastructure": spec.retries is not None and spec.retries.infrastructure > 0,
+        "spec.artifacts": bool(spec.artifacts),
+    }
+    return found + [path for path, is_set in checks.items() if is_set]
+
+
+def _verifier_run(run: VerifierRun) -> list[str]:
+    spec = run.spec
+    checks = {
+        "spec.source.runRef": not _made_for(run),
+        "spec.mode": spec.mode is Mode.SEPARATE,
+        "spec.tests": spec.tests is not None,
+        "spec.step": spec.step is not None,
+        "spec.network": spec.network is not None,
+        "spec.security.profile": _profile(spec.security),
+    }
+    return [path for path, is_set in checks.items() if is_set]
+
+
+def _made_for(run: VerifierRun) -> bool:
+    """The operator made it for the TaskRun that it grades; else it is a free-standing one, a regrade."""
+    return any(
+        owner.controller and owner.kind == TaskRun.KIND and owner.api_version == common.API_VERSION
+        and owner.uid == run.spec.source.run_ref.uid
+        for owner in run.metadata.owner_references
+    )  # fmt: skip
+
+
+def _sources(path: str, source: FolderSource) -> list[str]:
+    later = {"archive": source.archive, "oci": source.oci, "git": source.git}
+    return [f"{path}.{name}" for name, value in later.items() if value is not None]
+
+
+def _profile(security: Security | None) -> bool:
+    return security is not None and security.profile not in (None, SecurityProfile.ROOT)

@@ -1,0 +1,126 @@
+"""VerifierRun: one verification, in the sandbox of a TaskRun or in a fresh one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import ConfigDict, Field
+
+from . import digest
+from .common import Clipped, EnvFromList, EnvList, Model, Name, Resource, Seconds, SecretsFromList, Spec
+from .pod_options import PodOptions
+from .rules import rule, rules
+from .status import Mode, Status
+from .task_source import FolderSource
+from .taskrun import NetworkRestriction, Security
+
+
+class RunReference(Model):
+    """A TaskRun of the same namespace, by name and uid: a new object under an old name is not meant."""
+
+    name: Name = Field(description="Name of the TaskRun, in the same namespace.")
+    uid: str = Field(min_length=1, max_length=64, description="metadata.uid of the TaskRun.")
+
+
+class VerifierSource(Model):
+    """What is graded."""
+
+    run_ref: RunReference = Field(
+        description=(
+            "The TaskRun that is graded: its live sandbox in mode shared, its kept artifacts in mode "
+            "separate."
+        )
+    )
+
+
+class VerifierRunSpec(Spec):
+    """What shall be graded, and how. Only cancel may change later."""
+
+    MUTABLE: ClassVar[frozenset[str]] = frozenset({"cancel"})
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "!oldSelf.cancel || self.cancel",
+                "cancel cannot be taken back; create a new VerifierRun",
+                at=".cancel",
+            )
+        )
+    )
+
+    source: VerifierSource = Field(description="What is graded: the TaskRun by name and uid.")
+    mode: Mode = Field(
+        description=(
+            "shared: in the run's live sandbox. separate: in a fresh one from the kept artifacts (not "
+            "supported yet)."
+        )
+    )
+    tests: FolderSource | None = Field(
+        default=None, description="Folder with the tests. Unset: those of the run's task. Not supported yet."
+    )
+    step: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        description="Step of a multi-step task that is graded. Unset: the whole task. Not supported yet.",
+    )
+    timeout_seconds: Seconds | None = Field(
+        default=None,
+        description="Limit for test.sh, in seconds, fractions allowed. Unset: the task's, else 600.",
+    )
+    env: EnvList = Field(
+        default_factory=list,
+        description="Further variables for test.sh; they win over the task's. At most 256.",
+    )
+    environment_from: EnvFromList = Field(
+        default_factory=list,
+        description="ConfigMaps and Secrets that fill ${VAR} in the task's env tables. At most 32.",
+    )
+    secrets_from: SecretsFromList = Field(
+        default_factory=list,
+        description="Secrets that fill ${VAR} in [verifier].env only, and win there. At most 32.",
+    )
+    network: NetworkRestriction | None = Field(
+        default=None,
+        description="Restriction of the verifier's own pod, for mode separate. Not supported yet.",
+    )
+    pod: PodOptions | None = Field(
+        default=None,
+        description="Labels, placement and resources of the verifier's own pod, for mode separate.",
+    )
+    security: Security | None = Field(
+        default=None,
+        description="How much the containers of the verifier's own pod may do, for mode separate.",
+    )
+    cancel: bool = Field(
+        default=False, description="True: ends the verification without a verdict. Cannot be taken back."
+    )
+
+
+class VerifierRunStatus(Status):
+    """How the verification goes, and how it went. Written by the operator only."""
+
+    store: Annotated[str, Clipped(1024)] | None = Field(
+        default=None,
+        description="Prefix in the operator's store under which the verification's files are kept.",
+    )
+
+
+class VerifierRun(Resource):
+    """One verification of a TaskRun's work; the reward lands in its status and is copied to the TaskRun."""
+
+    KIND: ClassVar[str] = "VerifierRun"
+    PLURAL: ClassVar[str] = "verifierruns"
+    SHORT_NAME: ClassVar[str] = "vr"
+
+    spec: VerifierRunSpec = Field(description="What shall be graded, and how.")
+    status: VerifierRunStatus = Field(
+        default_factory=VerifierRunStatus,
+        description="How the verification goes, and how it went. Written by the operator only.",
+    )
+
+
+def spec_digest(spec: Mapping[str, Any]) -> str:
+    """Digest of the immutable part of a VerifierRun's spec as read from the API server; see `digest.of_spec`."""
+    return digest.of_spec(VerifierRunSpec.model_validate(spec))

@@ -1,0 +1,288 @@
+"""The tables of task.toml that occur in more than one place: [environment] and what is in it, artifacts."""
+
+from __future__ import annotations
+
+import math
+import re
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from taskfold.contract import network, spellings, values
+from taskfold.contract.network import NetworkMode
+from taskfold.contract.values import Key, Secret, Status
+
+DEFAULT_BUILD_SECONDS = 600.0
+
+
+class Table(BaseModel):
+    """One table: strict about types, silent about keys it does not know, frozen.
+
+    `deprecated` maps each old spelling that the table reads to what it means.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
+    deprecated: ClassVar[dict[str, str]] = {}
+
+
+class Os(StrEnum):
+    LINUX = "linux"
+    WINDOWS = "windows"
+
+
+class Transport(StrEnum):
+    STDIO = "stdio"
+    SSE = "sse"
+    STREAMABLE_HTTP = "streamable-http"
+
+
+class HealthcheckTable(Table):
+    """Numbers have no bounds on purpose: published tasks use retries = 0 (C18)."""
+
+    command: Annotated[values.Text, Key("Shell command; exit 0 means healthy.", "Write a command.")]
+    interval_sec: Annotated[values.Unbounded, Key("Wait between attempts after the start period.")] = 5.0
+    timeout_sec: Annotated[values.Unbounded, Key("Limit of one attempt.")] = 30.0
+    start_period_sec: Annotated[values.Unbounded, Key("Failures inside it do not count.")] = 0.0
+    start_interval_sec: Annotated[values.Unbounded, Key("Wait between attempts inside the start period.")] = (
+        5.0
+    )
+    retries: Annotated[values.Retries, Key("Failures in a row that fail the check.")] = 3
+
+
+class TpuTable(Table):
+    type: Annotated[values.Text, Key("Type of the accelerator.")]
+    topology: Annotated[
+        str,
+        Field(pattern=r"^[1-9][0-9]*x[1-9][0-9]*(x[1-9][0-9]*)?$"),
+        Key("Axes, such as 2x4.", 'Write "2x4" or "2x2x1".'),
+    ]
+
+    @property
+    def chips(self) -> int:
+        return math.prod(int(axis) for axis in self.topology.split("x"))
+
+
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CREDENTIAL = re.compile(r"authorization|cookie|token|secret|password|credential|api-?key", re.IGNORECASE)
+_REFERENCE = re.compile(r"\$\{[^}:]+\}")
+
+
+def _headers(table: dict[str, str]) -> dict[str, str]:
+    for name, value in table.items():
+        if not _HEADER.fullmatch(name):
+            raise values.rule("is not the name of a header", 'Write a name like "X-Team".', name)
+        if "\r" in value or "\n" in value:
+            raise values.rule("holds a line break", "Remove it.", name)
+        if _CREDENTIAL.search(name) and not _REFERENCE.fullmatch(value):
+            raise values.rule("is a credential written out", "Write a reference: ${NAME}.", name)
+    return table
+
+
+class McpServerTable(Table):
+    name: Annotated[values.Text, Key("Name of the server.", "Give the server a name.")]
+    transport: Annotated[
+        Transport,
+        values.one_of(Transport),
+        Key('How to reach it ("http" is read as "streamable-http").', "Write one of them."),
+    ] = Transport.SSE
+    url: Annotated[str | None, Key("Address; required for sse and streamable-http.")] = None
+    command: Annotated[str | None, Key("Program; required for stdio.")] = None
+    args: Annotated[tuple[str, ...], values.ARRAY, Key("Arguments of `command`.")] = ()
+    headers: Annotated[
+        dict[str, str],
+        AfterValidator(_headers),
+        Secret(),
+        Key("HTTP headers; credentials only as `${NAME}`."),
+    ] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _old(cls, data: Any) -> Any:
+        return spellings.mcp_server(data) if isinstance(data, dict) else data
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.transport is Transport.STDIO:
+            if not self.command:
+                raise values.rule("is required for stdio", "Write the program to start.", "command")
+            if self.headers:
+                raise values.rule("have no meaning for stdio", "Remove them.", "headers")
+        elif not self.url:
+            raise values.rule(f"is required for {self.transport}", "Write the server's address.", "url")
+        return self
+
+
+AllowedHosts = Annotated[tuple[Annotated[str, AfterValidator(network.allowed_host)], ...], values.ARRAY]
+Mode = Annotated[NetworkMode, values.one_of(NetworkMode)]
+
+
+class EnvironmentTable(Table):
+    """[environment], and [verifier.environment] of the separate mode."""
+
+    deprecated: ClassVar[dict[str, str]] = {
+        "memory": '`memory_mb`, as "4G", "512M" or "2048K".',
+        "storage": '`storage_mb`, as "10G".',
+        "allow_internet": '`network_mode`: true is "public", false is "no-network".',
+    }
+
+    docker_image: Annotated[
+        values.Image | None,
+        Key("Prebuilt image. The RUN lines of a Dockerfile beside it count as applied already."),
+    ] = None
+    build_timeout_sec: Annotated[
+        values.Seconds,
+        Key("Limit for pulling the image and starting the pod.", "Write seconds, for example 600."),
+    ] = DEFAULT_BUILD_SECONDS
+    os: Annotated[
+        Os,
+        values.one_of(Os, str.lower),
+        Key(
+            "Operating system, in any case of letters.",
+            'Write "linux".',
+            only="`linux`; `windows` is refused",
+        ),
+    ] = Os.LINUX
+    cpus: Annotated[
+        values.Cpus | None, Key("CPUs, as request and limit.", "Write a number, for example 2.")
+    ] = None
+    memory_mb: Annotated[
+        values.Megabytes | None, Key("Memory in MiB.", "Write whole mebibytes, for example 2048.")
+    ] = None
+    storage_mb: Annotated[
+        values.Megabytes | None, Key("Disk in MiB.", "Write whole mebibytes, for example 10240.")
+    ] = None
+    gpus: Annotated[
+        values.Count | None,
+        Key("GPUs; 0 is none.", "Remove the key or set it to 0.", Status.NOT_YET, "a task with GPUs"),
+    ] = None
+    gpu_types: Annotated[
+        tuple[str, ...] | None,
+        values.ARRAY,
+        Key("GPU types that will do.", "Remove the key.", Status.NOT_YET, "choosing the type of a GPU"),
+    ] = None
+    tpu: Annotated[
+        TpuTable | None, Key("A TPU.", "Remove the table.", Status.NOT_YET, "a task with a TPU")
+    ] = None
+    env: Annotated[
+        values.EnvTable,
+        Key(
+            "Environment of the sandbox; a whole value may be `${VAR}` or `${VAR:-default}`.",
+            "Put the value in quotes.",
+        ),
+    ] = Field(default_factory=dict)
+    workdir: Annotated[
+        values.Directory | None, Key("Working directory; unset, the image's.", 'Write a path like "/app".')
+    ] = None
+    healthcheck: Annotated[
+        HealthcheckTable | None,
+        Key(
+            "Waited for at every seed.",
+            "Remove the table.",
+            Status.NOT_YET,
+            "a health check of the environment",
+        ),
+    ] = None
+    mcp_servers: Annotated[
+        tuple[McpServerTable, ...],
+        values.ARRAY,
+        Key(
+            "Tool servers of the task.",
+            "Remove the tables.",
+            Status.NOT_YET,
+            "a task with its own MCP servers",
+        ),
+    ] = ()
+    skills_dir: Annotated[
+        str | None,
+        Key("Folder of skills inside the image.", "Remove the key.", Status.NOT_YET, "a folder of skills"),
+    ] = None
+    network_mode: Annotated[
+        Mode,
+        Key(
+            "Network of the sandbox.",
+            'Write "public".',
+            only="`public`; a restriction on this table is refused",
+        ),
+    ] = NetworkMode.PUBLIC
+    allowed_hosts: Annotated[
+        AllowedHosts | None, Key("Hosts, for `allowlist`.", "Remove the key.", Status.REFUSED)
+    ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _old(cls, data: Any) -> Any:
+        return spellings.environment(data) if isinstance(data, dict) else data
+
+    @model_validator(mode="after")
+    def _policy(self) -> Self:
+        network.check_policy(self.network_mode, self.allowed_hosts, tolerate_empty=True)
+        return self
+
+
+PROTECTED_FOLDERS = ("/tests", "/logs/verifier", "/proc", "/sys", "/dev")
+"""Never an artifact: what the verifier owns, and what is not made of files (C31)."""
+_SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+def service_name(value: str) -> str:
+    if not _SERVICE.fullmatch(value):
+        raise values.rule("is not the name of a service", 'Write a name like "main".')
+    return value
+
+
+def _source(value: str) -> str:
+    parts = [part for part in value.split("/") if part not in ("", ".")]
+    if not value or "\0" in value or ".." in parts:
+        raise values.rule('must be a path without ".."', 'Write a path like "/app/report".')
+    if value.startswith("/"):
+        path = "/" + "/".join(parts)
+        for folder in PROTECTED_FOLDERS:
+            below, above = (
+                path == folder or path.startswith(folder + "/"),
+                folder.startswith(path.rstrip("/") + "/"),
+            )
+            if below or above:
+                raise values.rule(
+                    f"takes in {folder}, which is not an artifact", "Name the folder that you need."
+                )
+    return value
+
+
+def _destination(value: str) -> str:
+    parts = value.split("/")
+    if (
+        value.startswith("/")
+        or "\\" in value
+        or "\0" in value
+        or ".." in parts
+        or value in ("", "manifest.json")
+    ):
+        raise values.rule(
+            'must be a relative path without "..", other than manifest.json', 'Write a path like "report".'
+        )
+    return value
+
+
+class ArtifactTable(Table):
+    """What leaves the agent's sandbox. A string stands for its `source`."""
+
+    source: Annotated[str, AfterValidator(_source), Key("Path in the sandbox.")]
+    destination: Annotated[
+        Annotated[str, AfterValidator(_destination)] | None, Key("Where the kept copy lands, below the logs.")
+    ] = None
+    service: Annotated[
+        Annotated[str, AfterValidator(service_name)] | None, Key("Compose service; unset, `main`.")
+    ] = None
+    exclude: Annotated[tuple[str, ...], values.ARRAY, Key("Patterns to leave out of a folder.")] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _string(cls, data: Any) -> Any:
+        return {"source": data} if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _absolute(self) -> Self:
+        if self.service not in (None, "main") and not self.source.startswith("/"):
+            raise values.rule("must be absolute for a service", 'Write a path like "/data".', "source")
+        return self

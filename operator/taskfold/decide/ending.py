@@ -1,0 +1,99 @@
+"""The order of an ending: verdict → files in the store → row → pod gone or kept → complete → time to live.
+
+Guarantees: nothing here changes a verdict; a step that cannot be done within its limit is reported and does not keep
+the run from completing; `complete` is written last and once.
+"""
+
+from taskfold.api.phases import Phase
+from taskfold.api.reasons import Reason
+from taskfold.api.taskrun import PodRetention
+from taskfold.decide import pod as pods
+from taskfold.decide import status as to
+from taskfold.decide.plan import (
+    CancelVerifierRun,
+    Collect,
+    DeletePod,
+    DeleteRun,
+    ForgetPhases,
+    Note,
+    Plan,
+    StoreRow,
+)
+from taskfold.decide.pod import Standing
+from taskfold.decide.world import RunWorld
+
+LOOK_SECONDS = 2.0
+"""How soon a pod that is going away is looked at again, should its last event not come."""
+
+
+def finish(world: RunWorld) -> Plan:
+    """A run whose outcome stands: keep its files, remove its pod, complete."""
+    run, status, pod = world.run, world.run.status, world.pod
+    verifier = world.verifier
+    if verifier is not None and not verifier.status.complete:
+        cancel = () if verifier.spec.cancel else (CancelVerifierRun(verifier.metadata.name),)
+        if not _late(world):
+            return Plan(note=_pending("waits for the verification to stop"), effects=cancel, again=LOOK_SECONDS)
+    prefix = status.store
+    if prefix is None and world.store_prefix is not None:
+        return Plan(status.model_copy(update={"store": world.store_prefix}), again=0)
+    if world.collected is None and not _late(world):
+        reachable = pod is not None and pods.standing(pod) is Standing.READY and pod.uid == _pod_uid(world)
+        effects = (Collect(prefix or "", reachable), StoreRow(prefix or ""))
+        return Plan(note=_pending("collecting files"), effects=effects, again=0)
+    if pod is not None and pod.owner_uid == run.metadata.uid and not _kept(world) and not _late(world):
+        effects = () if pod.deleting else (DeletePod(pod.name, pod.uid),)
+        return Plan(note=_pending(f"removing pod {pod.name}"), effects=effects, again=LOOK_SECONDS)
+    notes = _leftovers(world)
+    done = to.warned(status, notes).model_copy(
+        update={"complete": True, "completion_time": to.stamp(world.now), "journal": []}
+    )
+    message = notes[0] if notes else ""
+    return Plan(done, Note(Reason.COMPLETED, message), (ForgetPhases(to.current_nonces(status)),), again=0)
+
+
+def _pending(message: str) -> Note:
+    return Note(Reason.CLEANUP_PENDING, message)
+
+
+def _pod_uid(world: RunWorld) -> str | None:
+    attempts = world.run.status.attempts
+    return attempts[-1].pod_uid if attempts else None
+
+
+def _kept(world: RunWorld) -> bool:
+    match world.run.spec.pod_retention:
+        case PodRetention.ALWAYS:
+            return True
+        case PodRetention.ON_FAILURE:
+            return world.run.status.phase is not Phase.SUCCEEDED
+        case PodRetention.NEVER:
+            return False
+
+
+def _late(world: RunWorld) -> bool:
+    limits = world.settings.limits
+    waited = to.seconds_between(world.run.status.verdict_time, to.stamp(world.now)) or 0.0
+    return waited > limits.collect_seconds + limits.deletion_seconds
+
+
+def _leftovers(world: RunWorld) -> list[str]:
+    notes = []
+    if world.collected is None:
+        notes.append("the run's files could not be kept; the outcome stands")
+    elif world.collected.get("error"):
+        notes.append(f"not all files could be kept: {world.collected['error']}; the outcome stands")
+    if world.pod is not None and not _kept(world):
+        notes.append(f"the pod {world.pod.name} did not go away in time and is removed later")
+    return notes
+
+
+def expire(world: RunWorld) -> Plan:
+    """A complete run lives for its time to live, counted from its completion."""
+    ttl, status = world.run.spec.ttl_seconds_after_finished, world.run.status
+    if ttl is None or status.completion_time is None:
+        return Plan()
+    age = to.seconds_between(status.completion_time, to.stamp(world.now)) or 0.0
+    if age < ttl:
+        return Plan(again=ttl - age + 0.1)
+    return Plan(effects=(DeleteRun(world.run.metadata.uid),))

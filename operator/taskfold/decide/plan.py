@@ -1,0 +1,136 @@
+"""What a decision can ask for: effects in order, the wished status, and when to look again.
+
+Guarantees: effects are data; each is idempotent when it is applied, so a plan may be applied twice or by two
+operators. They are applied in order, the first failure stops, and the status is written last.
+"""
+
+from dataclasses import dataclass
+
+from taskfold.api.reasons import Reason
+from taskfold.api.status import Status
+
+
+@dataclass(frozen=True)
+class StoreSnapshot:
+    """Keep the task folder under its digest; everything later reads this copy only (C25)."""
+
+    digest: str
+
+
+@dataclass(frozen=True)
+class CreatePod:
+    """Create the sandbox of this try. `record`: an init container tells the image's own user."""
+
+    name: str
+    attempt: int
+    try_number: int
+    record: bool
+
+
+@dataclass(frozen=True)
+class DeletePod:
+    """Ask for the pod's deletion; its end is observed, not awaited."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class StoreImageUser:
+    """Remember under the image's id what its own user is."""
+
+    reference: str
+    image_id: str
+    record: str
+
+
+@dataclass(frozen=True)
+class RunPhase:
+    """Start the phase of this nonce, or attach to it. The outcome is found by its nonce."""
+
+    phase: str
+    nonce: str
+
+
+@dataclass(frozen=True)
+class CreateVerifierRun:
+    """Hand the pod over to a verification."""
+
+    name: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class CancelVerifierRun:
+    """Pass a cancellation on."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Copy what the run leaves out of its pod into the store. `reachable`: there is a pod to copy from."""
+
+    prefix: str
+    reachable: bool
+
+
+@dataclass(frozen=True)
+class StoreRow:
+    """Keep the result document of this attempt."""
+
+    prefix: str
+
+
+@dataclass(frozen=True)
+class ForgetPhases:
+    """Drop what is remembered of these phases."""
+
+    nonces: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DeleteRun:
+    """The finished run's time is over."""
+
+    uid: str
+
+
+Effect = (
+    StoreSnapshot
+    | CreatePod
+    | DeletePod
+    | StoreImageUser
+    | RunPhase
+    | CreateVerifierRun
+    | CancelVerifierRun
+    | Collect
+    | StoreRow
+    | ForgetPhases
+    | DeleteRun
+)
+
+
+@dataclass(frozen=True)
+class Note:
+    """What the conditions say about this moment: a reason of the closed enum and a sentence for people."""
+
+    reason: Reason
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do now.
+
+    `status`: the wished status without its conditions (None: as it is). `note`: what its conditions shall say.
+    `again`: seconds until the next look even if nothing happens (None: only when something does).
+    """
+
+    status: Status | None = None
+    note: Note | None = None
+    effects: tuple[Effect, ...] = ()
+    again: float | None = None
+
+
+NOTHING = Plan()

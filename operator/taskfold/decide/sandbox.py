@@ -1,0 +1,198 @@
+"""From an admitted run to a sandbox that is ready: creation, waits with their limits, tries, the journal's entries.
+
+Guarantees: a try has its own pod name; the journal's entries are bound to a pod uid and written before anything is
+sent; there are at most `limits.seedTries` tries within an attempt, and every wait ends.
+"""
+
+from taskfold.api import names
+from taskfold.api.phases import Phase
+from taskfold.api.reasons import Reason
+from taskfold.api.status import Attempt, JournalEntry, JournalPhase, Stage
+from taskfold.api.taskrun import TaskRunStatus
+from taskfold.decide import pod as pods
+from taskfold.decide import status as to
+from taskfold.decide.plan import CreatePod, DeletePod, Note, Plan, StoreImageUser
+from taskfold.decide.pod import PodView, Standing
+from taskfold.decide.world import Admission, Refusal, RunWorld
+
+START_FAILING_SECONDS = 30.0
+"""How long a container may fail to start before the try is given up: kubelets retry, and some causes pass."""
+
+
+def pod_name(world: RunWorld, attempt: Attempt) -> str:
+    """The pod of the current try."""
+    return names.pod(world.run.metadata.name, attempt.number, attempt.tries)
+
+
+def place(world: RunWorld, attempt: Attempt) -> Plan:
+    """No pod is recorded yet: create it, or find the one that was created before a crash."""
+    if world.pod is not None:
+        return _adopt(world, attempt, world.pod)
+    if world.run.spec.suspend:
+        return Plan(note=Note(Reason.SUSPENDED, "spec.suspend is true; no pod is created until it is false"))
+    admitted = world.run.status.admitted
+    match world.admission:
+        case Admission(digest=digest) if admitted is not None and digest != admitted.task_digest:
+            text = (
+                f"the task's source changed between admission ({admitted.task_digest}) and seed ({digest}). "
+                "Create a new run for the new folder."
+            )
+            return _fail(world, Reason.TASK_CHANGED, text, terminal=True)
+        case Refusal(reason=reason, message=message, terminal=True):
+            return _fail(world, Reason(reason), message, terminal=True)
+        case Refusal(reason=reason, message=message):
+            return _wait_in_queue(world, attempt, Note(Reason(reason), message))
+        case _:
+            pass
+    late = _queued_too_long(world, attempt)
+    if late is not None:
+        return late
+    name = pod_name(world, attempt)
+    create = CreatePod(name, attempt.number, attempt.tries, record=world.image_user is None)
+    return Plan(note=Note(Reason.POD_STARTING, f"pod {name}"), effects=(create,), again=10)
+
+
+def _wait_in_queue(world: RunWorld, attempt: Attempt, note: Note) -> Plan:
+    return _queued_too_long(world, attempt) or Plan(note=note, again=5)
+
+
+def _adopt(world: RunWorld, attempt: Attempt, pod: PodView) -> Plan:
+    if pod.owner_uid != world.run.metadata.uid:
+        text = f"a pod {pod.name} exists and belongs to somebody else; delete it or name the run otherwise"
+        return _fail(world, Reason.NAME_CONFLICT, text, terminal=True)
+    taken = attempt.model_copy(update={"pod_name": pod.name, "pod_uid": pod.uid, "node_name": pod.node or None})
+    status = world.run.status.model_copy(
+        update={"attempts": [*world.run.status.attempts[:-1], taken], "pod_name": pod.name}
+    )
+    return Plan(
+        to.journalled(status, _entries(world, taken)), Note(Reason.POD_STARTING, f"pod {pod.name}"), again=0
+    )
+
+
+def _entries(world: RunWorld, attempt: Attempt) -> list[JournalEntry]:
+    phases = (JournalPhase.SEED, JournalPhase.AGENT)
+    return [
+        JournalEntry(
+            phase=phase,
+            attempt=attempt.number,
+            try_=attempt.tries,
+            nonce=nonce,
+            pod_name=attempt.pod_name,
+            pod_uid=attempt.pod_uid,
+        )
+        for phase, nonce in zip(phases, world.nonces, strict=False)
+    ]
+
+
+def journal(world: RunWorld, attempt: Attempt) -> Plan:
+    """Entries for a pod whose journal lost them: nothing can have been sent without them."""
+    return Plan(to.journalled(world.run.status, _entries(world, attempt)), again=0)
+
+
+def await_start(world: RunWorld, attempt: Attempt) -> Plan:
+    """The pod exists and does not run yet."""
+    pod, limits = world.pod, world.settings.limits
+    if pod is None:
+        raise ValueError("awaits the start of a pod that is not there")
+    message, age = pods.waiting_message(pod), _age(world, pod.created)
+    match pods.standing(pod):
+        case Standing.UNSCHEDULED:
+            late = _queued_too_long(world, attempt, Note(Reason.UNSCHEDULABLE, message))
+            reason = Reason.UNSCHEDULABLE if message else Reason.POD_STARTING
+            return late or Plan(note=Note(reason, message), again=limits.queue_seconds - age)
+        case Standing.PULL_FAILING if pods.pull_is_hopeless(pod):
+            return _fail(world, Reason.IMAGE_PULL_FAILED, message, terminal=True)
+        case Standing.PULL_FAILING if age > limits.image_pull_seconds:
+            text = f"{message} (tried for {limits.image_pull_seconds:g} s)"
+            return _fail(world, Reason.IMAGE_PULL_FAILED, text)
+        case Standing.PULL_FAILING:
+            again = limits.image_pull_seconds - age + 1
+            return Plan(_seeding(world, pod), Note(Reason.IMAGE_PULL_FAILED, message), again=again)
+        case Standing.START_FAILING if age > START_FAILING_SECONDS:
+            return another_try(world, Reason.CONTAINER_START_FAILED, message)
+        case Standing.START_FAILING:
+            note = Note(Reason.CONTAINER_START_FAILED, message)
+            return Plan(_seeding(world, pod), note, again=START_FAILING_SECONDS - age + 1)
+        case _ if age > limits.pod_start_seconds:
+            text = f"the pod did not run within {limits.pod_start_seconds:g} s. {message}".strip()
+            return another_try(world, Reason.POD_START_TIMEOUT, text)
+        case _:
+            note = Note(Reason.POD_STARTING, f"pod {pod.name} on node {pod.node}")
+            return Plan(_seeding(world, pod), note, again=limits.pod_start_seconds - age + 1)
+
+
+def _seeding(world: RunWorld, pod: PodView) -> TaskRunStatus:
+    return to.moved(world.run.status, Phase.SEEDING, node_name=pod.node or None)
+
+
+def record_image_user(world: RunWorld, attempt: Attempt) -> Plan:
+    """The sandbox runs, and the image's own user is not known: read the record, or make a pod that records it."""
+    pod = world.pod
+    if pod is not None and pod.main is not None and pod.record is not None and pod.record.message:
+        image = world.task.image.reference if world.task else ""
+        return Plan(effects=(StoreImageUser(image, pod.main.image_id, pod.record.message),), again=0)
+    text = "the image behind the name is another one than the recorded one"
+    return another_try(world, Reason.RETRYING, text)
+
+
+def another_try(world: RunWorld, reason: Reason, message: str) -> Plan:
+    """Give this pod up. A new one, if the attempt has a try left."""
+    status, limits = world.run.status, world.settings.limits
+    attempt = status.attempts[-1]
+    if attempt.tries >= limits.seed_tries:
+        stage = Stage.AGENT if reason in (Reason.AGENT_INSTALL_FAILED, Reason.AGENT_START_FAILED) else Stage.SEED
+        tries = f"after {attempt.tries} tries" if attempt.tries > 1 else "at the first try"
+        return _fail(world, reason, f"{message} ({tries})", stage=stage)
+    fresh = Attempt(
+        number=attempt.number,
+        tries=attempt.tries + 1,
+        start_time=attempt.start_time,
+        reason=reason.value,
+        message=message,
+    )
+    delete = (DeletePod(attempt.pod_name, attempt.pod_uid),) if attempt.pod_name and attempt.pod_uid else ()
+    queued = to.moved(status, Phase.QUEUED, attempts=[*status.attempts[:-1], fresh])
+    note = Note(Reason.RETRYING, f"try {fresh.tries} of {limits.seed_tries}, because of {reason.value}: {message}")
+    return Plan(queued, note, delete, again=0)
+
+
+def overdue(world: RunWorld, seconds: float) -> bool:
+    """More than `seconds` have gone since the phase that runs now could start."""
+    status = world.run.status
+    seed = to.entry(status, JournalPhase.SEED, status.attempts[-1].pod_uid)
+    main = world.pod.main if world.pod is not None else None
+    since = (seed.ended_at if seed is not None else None) or (main.started_at if main is not None else None)
+    return since is not None and _age(world, since) > seconds
+
+
+def agent_limit(world: RunWorld) -> float:
+    """Seconds that the agent's phase may take by its own limits, installation included."""
+    from_task = world.task.config.agent.timeout_sec if world.task is not None else 28_800.0
+    script, multipliers = world.run.spec.agent.script, world.run.spec.multipliers
+    limit = script.timeout_seconds if script is not None and script.timeout_seconds else from_task
+    install = world.settings.limits.install_seconds if script is not None and script.install else 0.0
+    return limit * (multipliers.timeout if multipliers else 1.0) + install
+
+
+def _age(world: RunWorld, since: str | None) -> float:
+    return to.seconds_between(since, to.stamp(world.now)) or 0.0
+
+
+def _queued_too_long(world: RunWorld, attempt: Attempt, note: Note | None = None) -> Plan | None:
+    limit = world.settings.limits.queue_seconds
+    if _age(world, attempt.start_time) <= limit:
+        return None
+    if note is None:
+        waits = next((c for c in world.run.status.conditions if c.type == "Reconciling"), None)
+        known = Reason(waits.reason) if waits is not None and waits.reason in Reason else Reason.POD_START_TIMEOUT
+        note = Note(known, waits.message if waits is not None else "")
+    return _fail(world, note.reason, f"no place for the pod within {limit:g} s. {note.message}".strip())
+
+
+def _fail(
+    world: RunWorld, reason: Reason, message: str, *, terminal: bool = False, stage: Stage = Stage.SEED
+) -> Plan:
+    status = to.ended(
+        world.run.status, Phase.FAILED, reason, message, stage=stage, now=world.now, terminal=terminal
+    )
+    return Plan(status, Note(reason, message), again=0)

@@ -1,0 +1,387 @@
+"""What a TaskRun needs next: a ladder of early returns in the order of a run's life.
+
+Guarantees:
+- The same world gives the same plan; a run that is complete asks for nothing but its expiry.
+- Nothing is sent to a sandbox under a nonce that is not in the status yet.
+- The agent's phase is asked for only after the status says so (phase Running): from then on a lost sandbox is
+  a masked run, never a second start within the attempt (C14).
+- While a VerifierRun is not finished, nothing here touches the pod. Its reward is copied, never changed (C15).
+"""
+
+from taskfold.api import names
+from taskfold.api import unsupported as unsupported_fields
+from taskfold.api.phases import Phase
+from taskfold.api.reasons import Reason
+from taskfold.api.status import (
+    Admitted,
+    AgentOutcome,
+    AgentStatus,
+    Attempt,
+    JournalPhase,
+    Mode,
+    Stage,
+    TaskStatus,
+    VerifierStatus,
+)
+from taskfold.api.taskrun import TaskRunStatus
+from taskfold.contract.failures import FailureKind
+from taskfold.decide import ending, sandbox
+from taskfold.decide import pod as pods
+from taskfold.decide import status as to
+from taskfold.decide.plan import (
+    NOTHING,
+    CancelVerifierRun,
+    CreateVerifierRun,
+    Note,
+    Plan,
+    RunPhase,
+    StoreSnapshot,
+)
+from taskfold.decide.pod import Loss, Standing
+from taskfold.decide.world import (
+    Admission,
+    PhaseActive,
+    PhaseDone,
+    PhaseRefused,
+    PhaseUnreached,
+    Refusal,
+    RunWorld,
+)
+from taskfold.protocol.phase import PhaseResult, RunResult
+
+RETRY_SECONDS = 5.0
+"""How soon a refusal that may pass is looked at again."""
+
+SHELL_TOOLS = frozenset({"bash", "timeout"})
+"""Without these test.sh cannot start at all: the contract masks as verifier_error, not as provider_unavailable."""
+
+
+def decide(world: RunWorld) -> Plan:
+    """The next step of this run."""
+    run, status = world.run, world.run.status
+    if run.metadata.deletion_timestamp is not None:
+        return NOTHING
+    if status.complete:
+        return ending.expire(world)
+    if status.phase is not None and status.phase.final:
+        return ending.finish(world)
+    if world.verifier is not None and world.verifier.status.phase is not None and _has_verdict(world):
+        return _copy_verdict(world)
+    if status.admitted is not None and status.admitted.spec_digest != world.spec_digest:
+        return _refuse(world, Reason.SPEC_CHANGED, _spec_changed(world))
+    if run.spec.cancel:
+        return _cancel(world)
+    if status.admitted is None:
+        return _admit(world)
+    attempt = status.attempts[-1]
+    if attempt.pod_uid is None:
+        return sandbox.place(world, attempt)
+    if status.verifier is not None:
+        return _await_verifier(world)
+    lost = pods.loss(world.pod if world.pod is not None and world.pod.uid == attempt.pod_uid else None)
+    if lost is not None:
+        return _lose(world, lost)
+    if pods.standing(world.pod) is not Standing.READY:
+        return sandbox.await_start(world, attempt)
+    if status.phase in (Phase.PENDING, Phase.QUEUED, Phase.SEEDING):
+        return _seed(world)
+    return _work(world)
+
+
+def _refuse(world: RunWorld, reason: Reason, message: str) -> Plan:
+    """The task or the request is wrong: the same again would fail again."""
+    stage = Stage.ADMISSION if world.run.status.admitted is None else Stage.SEED
+    status = to.ended(
+        world.run.status, Phase.FAILED, reason, message, stage=stage, now=world.now, terminal=True
+    )
+    return Plan(status, Note(reason, message), again=0)
+
+
+def _spec_changed(world: RunWorld) -> str:
+    admitted = world.run.status.admitted
+    return (
+        f"the spec is no longer the one that was admitted ({admitted.spec_digest if admitted else ''} then, "
+        f"{world.spec_digest} now). Create a new run instead of changing this one."
+    )
+
+
+def _cancel(world: RunWorld) -> Plan:
+    verifier = world.verifier
+    effects = (CancelVerifierRun(verifier.metadata.name),) if verifier and not verifier.spec.cancel else ()
+    if verifier is not None and not verifier.status.complete:
+        return Plan(note=Note(Reason.CANCELLED, "waits for the verification to stop"), effects=effects, again=5)
+    message = "spec.cancel was set before there was a verdict"
+    status = to.ended(
+        world.run.status, Phase.CANCELLED, Reason.CANCELLED, message, stage=_stage(world), now=world.now
+    )
+    return Plan(status, Note(Reason.CANCELLED, message), again=0)
+
+
+def _stage(world: RunWorld) -> Stage:
+    match world.run.status.phase:
+        case Phase.SEEDING | Phase.QUEUED:
+            return Stage.SEED
+        case Phase.RUNNING | Phase.CLOSING:
+            return Stage.AGENT
+        case Phase.VERIFYING:
+            return Stage.VERIFICATION
+        case _:
+            return Stage.ADMISSION
+
+
+def _admit(world: RunWorld) -> Plan:
+    run, status = world.run, world.run.status
+    paths = unsupported_fields.unsupported(run)
+    if paths:
+        return _refuse(world, Reason.UNSUPPORTED_FIELD, unsupported_fields.message(paths))
+    match world.admission:
+        case Refusal(reason=reason, message=message, terminal=True):
+            return _refuse(world, Reason(reason), message)
+        case Refusal(reason=reason, message=message):
+            return _wait_for_source(world, Reason(reason), message)
+        case Admission(digest=digest, task=task):
+            pass
+        case _:
+            return Plan(again=RETRY_SECONDS)
+    if run.spec.agent.oracle is not None and task.solution is None:
+        problem = "the oracle agent needs solution/solve.sh, and the task folder has none. Add it, or take another agent."
+        return _refuse(world, Reason.INVALID_TASK, problem)
+    admitted = status.model_copy(
+        update={
+            "phase": Phase.QUEUED,
+            "admitted": Admitted(spec_digest=world.spec_digest, task_digest=digest),
+            "task": TaskStatus(id=task.id, image=task.image.reference),
+            "agent": AgentStatus(name=run.spec.agent.name),
+            "start_time": to.stamp(world.now),
+            "attempts": [Attempt(number=1, tries=1, start_time=to.stamp(world.now))],
+        }
+    )
+    note = Note(Reason.ADMITTED, f"task {task.id}, digest {digest}")
+    return Plan(to.warned(admitted, task.warnings), note, (StoreSnapshot(digest),), again=0)
+
+
+def _wait_for_source(world: RunWorld, reason: Reason, message: str) -> Plan:
+    created = world.run.metadata.creation_timestamp
+    waited = to.seconds_between(created, to.stamp(world.now)) or 0.0
+    limit = world.settings.limits.source_seconds
+    if waited > limit:
+        return _refuse(world, reason, f"{message} (waited {limit:g} s)")
+    return Plan(to.moved(world.run.status, Phase.PENDING), Note(reason, message), again=RETRY_SECONDS)
+
+
+# -- the sandbox is ready ------------------------------------------------------------------------------------------
+
+
+def _seed(world: RunWorld) -> Plan:
+    status, attempt = world.run.status, world.run.status.attempts[-1]
+    entry = to.entry(status, JournalPhase.SEED, attempt.pod_uid)
+    if entry is None:
+        return sandbox.journal(world, attempt)
+    if world.image_user is None:
+        return sandbox.record_image_user(world, attempt)
+    seeding = to.moved(status, Phase.SEEDING)
+    match world.phases.get(entry.nonce):
+        case PhaseDone(result=result):
+            return _seeded(world, result, entry.nonce)
+        case PhaseRefused(reason="UnknownUser", message=message):
+            return _refuse(world, Reason.UNKNOWN_USER, message)
+        case PhaseRefused(message=message):
+            return sandbox.another_try(world, Reason.SEED_FAILED, message)
+        case PhaseUnreached(message=message, retry_in=retry_in) if not sandbox.overdue(
+            world, world.settings.limits.seed_seconds
+        ):
+            effects = () if retry_in > 0 else (RunPhase(JournalPhase.SEED, entry.nonce),)
+            return Plan(seeding, Note(Reason.SEEDING, message), effects, again=max(retry_in, 1.0))
+        case PhaseUnreached(message=message):
+            return sandbox.another_try(world, Reason.SEED_FAILED, message)
+        case PhaseActive() if sandbox.overdue(world, world.settings.limits.seed_seconds):
+            return sandbox.another_try(world, Reason.SEED_FAILED, "the seed phase took longer than its limit")
+        case PhaseActive():
+            return Plan(seeding, Note(Reason.SEEDING), again=world.settings.limits.seed_seconds)
+        case _:
+            return Plan(effects=(RunPhase(JournalPhase.SEED, entry.nonce),), again=5)
+
+
+def _seeded(world: RunWorld, result: PhaseResult, nonce: str) -> Plan:
+    status = to.closed(world.run.status, nonce, result.ended_at)
+    attempt = status.attempts[-1]
+    status = to.timed(
+        status,
+        pod=to.seconds_between(attempt.start_time, result.started_at),
+        seed=to.seconds_between(result.started_at, result.ended_at),
+    )
+    missing = result.missing_tools()
+    if missing:
+        kind = (
+            FailureKind.VERIFIER_ERROR if SHELL_TOOLS.intersection(missing) else FailureKind.PROVIDER_UNAVAILABLE
+        )
+        message = (
+            f"the image lacks {', '.join(missing)}; without bash, timeout, tar, gzip and find no verifier can run. "
+            "The run is masked. Take an image that has them (Debian and Ubuntu based ones do)."
+        )
+        masked = to.ended(
+            status,
+            Phase.MASKED,
+            Reason.MISSING_TOOLS,
+            message,
+            stage=Stage.SEED,
+            now=world.now,
+            kind=kind,
+            terminal=True,
+        )
+        return Plan(masked, Note(Reason.MISSING_TOOLS, message), again=0)
+    return Plan(to.moved(status, Phase.RUNNING), Note(Reason.AGENT_STARTING), again=0)
+
+
+def _work(world: RunWorld) -> Plan:
+    """The agent's phase: from here on nothing starts twice."""
+    status, attempt = world.run.status, world.run.status.attempts[-1]
+    if world.run.spec.agent.nop is not None:
+        return _close(world, status, AgentOutcome.SKIPPED, None)
+    entry = to.entry(status, JournalPhase.AGENT, attempt.pod_uid)
+    if entry is None:
+        return sandbox.journal(world, attempt)
+    overdue = sandbox.overdue(world, sandbox.agent_limit(world) + world.settings.limits.agent_grace_seconds)
+    match world.phases.get(entry.nonce):
+        case PhaseDone(result=result):
+            return _worked(world, result, entry.nonce)
+        case PhaseRefused(message=message):
+            return sandbox.another_try(world, Reason.AGENT_START_FAILED, message)
+        case PhaseActive() | PhaseUnreached() if overdue:
+            text = "the agent's phase gave no result until the operator's own deadline, well after its limit"
+            return _lose(world, Loss(Reason.DEADLINE_EXCEEDED, text, by_agent=False))
+        case PhaseUnreached(message=message, retry_in=retry_in):
+            effects = () if retry_in > 0 else (RunPhase(JournalPhase.AGENT, entry.nonce),)
+            return Plan(note=Note(Reason.AGENT_RUNNING, message), effects=effects, again=max(retry_in, 1.0))
+        case PhaseActive(started_at=started) if started is not None:
+            return Plan(note=Note(Reason.AGENT_RUNNING, f"since {started}"), again=sandbox.agent_limit(world))
+        case PhaseActive():
+            return Plan(again=sandbox.agent_limit(world))
+        case _:
+            return Plan(effects=(RunPhase(JournalPhase.AGENT, entry.nonce),), again=5)
+
+
+def _worked(world: RunWorld, result: PhaseResult, nonce: str) -> Plan:
+    """The agent's phase is over: what became of it, and on to verification."""
+    install = result.run("install")
+    if install is not None and not install.succeeded:
+        return sandbox.another_try(world, Reason.AGENT_INSTALL_FAILED, _ended_how(install))
+    agent = result.run("agent")
+    if agent is None or agent.start_error is not None:
+        why = agent.start_error if agent is not None and agent.start_error else "it was not started"
+        return sandbox.another_try(world, Reason.AGENT_START_FAILED, f"the agent's program: {why}")
+    if agent.timed_out:
+        outcome = AgentOutcome.TIMED_OUT
+    else:
+        outcome = AgentOutcome.SUCCEEDED if agent.return_code == 0 else AgentOutcome.FAILED
+    return _close(world, to.closed(world.run.status, nonce, result.ended_at), outcome, agent)
+
+
+def _ended_how(run: RunResult) -> str:
+    if run.start_error is not None:
+        return f"{run.name}: {run.start_error}"
+    how = "was killed at its limit" if run.timed_out else f"ended with return code {run.return_code}"
+    tail = run.inline.decode("utf-8", "replace")[-600:].strip()
+    return f"{run.name} {how}" + (f": {tail}" if tail else "")
+
+
+def _close(world: RunWorld, status: TaskRunStatus, outcome: AgentOutcome, agent: RunResult | None) -> Plan:
+    run, number = world.run, status.attempts[-1].number
+    name = names.verifier(run.metadata.name, number)
+    agent_status = AgentStatus(
+        name=run.spec.agent.name,
+        outcome=outcome,
+        return_code=agent.return_code if agent else None,
+        seconds=agent.seconds if agent else None,
+        message=_ended_how(agent) if agent and outcome is not AgentOutcome.SUCCEEDED else None,
+    )
+    status = to.timed(status, agent=agent.seconds if agent else 0.0)
+    closing = to.moved(
+        status, Phase.CLOSING, agent=agent_status, verifier=VerifierStatus(mode=Mode.SHARED, name=name)
+    )
+    note = Note(Reason.CLOSING, f"the agent's outcome: {outcome.value}")
+    return Plan(closing, note, (CreateVerifierRun(name, number),), again=0)
+
+
+# -- the pod belongs to the VerifierRun ----------------------------------------------------------------------------
+
+
+def _await_verifier(world: RunWorld) -> Plan:
+    status, verifier = world.run.status, world.verifier
+    recorded = status.verifier
+    if recorded is None or recorded.name is None:
+        raise ValueError("awaits a verification without a name")
+    if recorded.uid is None and verifier is None:
+        return Plan(effects=(CreateVerifierRun(recorded.name, status.attempts[-1].number),), again=0.2)
+    if recorded.uid is None and verifier is not None:
+        named = recorded.model_copy(update={"uid": verifier.metadata.uid})
+        return Plan(to.moved(status, Phase.VERIFYING, verifier=named), Note(Reason.VERIFYING))
+    if verifier is None or verifier.metadata.uid != recorded.uid:
+        text = f"the VerifierRun {recorded.name} was deleted before it had a verdict; the run is masked"
+        return _mask(world, Reason.VERIFIER_ERROR, text, FailureKind.VERIFIER_ERROR, Stage.VERIFICATION)
+    return Plan()
+
+
+def _has_verdict(world: RunWorld) -> bool:
+    verifier, recorded = world.verifier, world.run.status.verifier
+    if verifier is None or recorded is None or not verifier.status.complete:
+        return False
+    return recorded.uid in (None, verifier.metadata.uid)
+
+
+def _copy_verdict(world: RunWorld) -> Plan:
+    """The verdict is the VerifierRun's; a run that was cancelled meanwhile stays cancelled."""
+    run, verifier = world.run, world.verifier
+    if verifier is None or verifier.status.phase is None:
+        raise ValueError("no verdict to copy")
+    found = verifier.status
+    if found.phase is Phase.CANCELLED:
+        message = "spec.cancel was set before there was a verdict"
+        stage = Stage.VERIFICATION
+        cancelled = to.ended(
+            run.status, Phase.CANCELLED, Reason.CANCELLED, message, stage=stage, now=world.now
+        )
+        return Plan(cancelled, Note(Reason.CANCELLED, message), again=0)
+    grading = found.verifier or VerifierStatus()
+    status = to.moved(
+        run.status,
+        found.phase or Phase.MASKED,
+        reward=found.reward,
+        rewards=found.rewards,
+        reward_components=found.reward_components,
+        masked=found.masked,
+        failure=found.failure,
+        verifier=grading.model_copy(
+            update={"name": verifier.metadata.name, "uid": verifier.metadata.uid, "mode": verifier.spec.mode}
+        ),
+        verdict_time=to.stamp(world.now),
+        duration_seconds=to.seconds_between(run.status.start_time, to.stamp(world.now)),
+    )
+    status = to.timed(
+        to.warned(status, found.warnings),
+        verification=grading.seconds,
+        total=to.seconds_between(run.metadata.creation_timestamp, to.stamp(world.now)),
+    )
+    reason = Reason(found.failure.reason) if found.failure else Reason.VERDICT_REACHED
+    message = found.failure.message if found.failure else f"reward {found.reward}"
+    return Plan(status, Note(reason, message), again=0)
+
+
+# -- losses --------------------------------------------------------------------------------------------------------
+
+
+def _lose(world: RunWorld, lost: Loss) -> Plan:
+    """The sandbox is gone: another try before the agent's first instruction, masked after it."""
+    if world.run.status.phase in (Phase.PENDING, Phase.QUEUED, Phase.SEEDING):
+        return sandbox.another_try(world, lost.reason, lost.message)
+    kind = (
+        FailureKind.PROVIDER_OOM_KILLED if lost.reason is Reason.OOM_KILLED else FailureKind.PROVIDER_UNAVAILABLE
+    )
+    return _mask(world, lost.reason, f"the sandbox was lost: {lost.message}. The run is masked.", kind, Stage.AGENT)
+
+
+def _mask(world: RunWorld, reason: Reason, message: str, kind: FailureKind, stage: Stage) -> Plan:
+    status = to.ended(
+        world.run.status, Phase.MASKED, reason, message, stage=stage, now=world.now, kind=kind
+    )
+    return Plan(status, Note(reason, message), again=0)

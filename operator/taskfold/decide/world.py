@@ -1,0 +1,101 @@
+"""Everything a decision may look at, frozen at one moment.
+
+Guarantees: a world holds facts only: objects as the API server has them, what the sandbox's journal said, what the
+store holds, and the clock. Random nonces and the time are part of it, so that `decide` stays a function.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from taskfold.api.settings import Settings
+from taskfold.api.taskrun import TaskRun
+from taskfold.api.verifierrun import VerifierRun
+from taskfold.contract.loader import Task
+from taskfold.decide.pod import PodView
+from taskfold.protocol.phase import PhaseResult, User
+
+
+@dataclass(frozen=True)
+class PhaseActive:
+    """Someone in this process is busy with the phase. `started_at`: when it started in the sandbox, once known."""
+
+    started_at: str | None = None
+
+
+@dataclass(frozen=True)
+class PhaseDone:
+    """The phase ended, once and for all."""
+
+    result: PhaseResult
+
+
+@dataclass(frozen=True)
+class PhaseRefused:
+    """The helper started nothing. `missing` and `reason` say why; the same nonce may be tried again."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class PhaseUnreached:
+    """The sandbox could not be reached, or the answer was lost. Whether it started is not known."""
+
+    message: str
+    failures: int
+    retry_in: float
+
+
+PhaseReport = PhaseActive | PhaseDone | PhaseRefused | PhaseUnreached
+
+
+@dataclass(frozen=True)
+class Admission:
+    """A task folder that loads, as its source has it now."""
+
+    digest: str
+    task: Task
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a run cannot be admitted. `terminal`: waiting would not help."""
+
+    reason: str
+    message: str
+    terminal: bool = True
+
+
+@dataclass(frozen=True)
+class RunWorld:
+    """A TaskRun and all that belongs to it."""
+
+    run: TaskRun
+    spec_digest: str
+    now: datetime
+    nonces: tuple[str, ...]
+    settings: Settings
+    admission: Admission | Refusal | None = None
+    task: Task | None = None
+    pod: PodView | None = None
+    phases: Mapping[str, PhaseReport] = field(default_factory=dict)
+    image_user: User | None = None
+    verifier: VerifierRun | None = None
+    store_prefix: str | None = None
+    collected: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True)
+class VerifierWorld:
+    """A VerifierRun and the sandbox it grades in."""
+
+    verifier: VerifierRun
+    spec_digest: str
+    now: datetime
+    nonces: tuple[str, ...]
+    settings: Settings
+    run: TaskRun | None = None
+    task: Task | None = None
+    pod: PodView | None = None
+    phases: Mapping[str, PhaseReport] = field(default_factory=dict)

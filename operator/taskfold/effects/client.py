@@ -1,0 +1,500 @@
+"""The API server, with plain JSON objects in and out.
+
+One `Client` per process: one session, credentials that renew themselves, typed errors (`errors.ApiError`).
+Guarantees: every call ends within its limits; a write is repeated only if the server surely did not act on it
+(429, 401, or the connection was refused before anything was sent); a GET is repeated a bounded number of times.
+It never caches an object and never decides what a conflict means.
+"""
+
+import asyncio
+import collections
+import json
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, overload
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import yarl
+
+from taskfold.effects import credentials, errors
+
+Json = dict[str, Any]
+T = TypeVar("T")
+Query = Sequence[tuple[str, str]]
+
+MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A resource type of the API."""
+
+    group: str
+    version: str
+    plural: str
+
+    def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
+        """The URL path of a collection, an object or its subresource."""
+        base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = ["namespaces", namespace] if namespace else []
+        parts += [part for part in (self.plural, name, subresource) if part]
+        return "/".join([base, *(quote(part, safe="") for part in parts)])
+
+
+PODS = Resource("", "v1", "pods")
+CONFIGMAPS = Resource("", "v1", "configmaps")
+SECRETS = Resource("", "v1", "secrets")
+EVENTS = Resource("", "v1", "events")
+NAMESPACES = Resource("", "v1", "namespaces")
+NETWORKPOLICIES = Resource("networking.k8s.io", "v1", "networkpolicies")
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+TASKRUNS = Resource("taskfold.dev", "v1alpha1", "taskruns")
+VERIFIERRUNS = Resource("taskfold.dev", "v1alpha1", "verifierruns")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds a call. Waits for a free place among `concurrent` calls do not count as time of the call."""
+
+    concurrent: int = 64
+    connect_seconds: float = 10.0
+    request_seconds: float = 60.0
+    attempts: int = 5
+    retry_seconds: float = 30.0
+    """All pauses between the attempts of one call, together; a longer Retry-After is the caller's to wait."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What this client did, for metrics and benchmarks. Bytes are bodies, without headers and TLS."""
+
+    calls: collections.Counter[str] = field(default_factory=collections.Counter)
+    retries: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """A consistent list: the items (projected) and the resourceVersion to watch from."""
+
+    items: tuple[T, ...]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    verb: str
+    method: str
+    path: str
+    where: str
+    query: Query = ()
+    body: bytes | None = None
+    content_type: str = "application/json"
+
+
+class Client:
+    """`async with Client(credentials.find()) as client:`"""
+
+    def __init__(
+        self, source: credentials.Source, *, limits: Limits | None = None, user_agent: str = "taskfold"
+    ) -> None:
+        self.limits = limits or Limits()
+        self.counters = Counters()
+        self._source = source
+        self._user_agent = user_agent
+        self._places = asyncio.Semaphore(self.limits.concurrent)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        # Connections are bounded here by `_places` and in `effects.exec`: a hundred open execs must not starve calls.
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.limits.connect_seconds),
+            headers={"User-Agent": self._user_agent, "Accept": "application/json"},
+            raise_for_status=_raise_typed,
+            auto_decompress=True,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
+        """One object; `NotFound` if there is none."""
+        path = resource.path(namespace, name)
+        return await self._json(_Call("get", "GET", path, _where("get", resource, namespace, name)))
+
+    @overload
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str | None = None,
+        page: int = 500,
+    ) -> Listing[Json]: ...
+    @overload
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str | None = None,
+        page: int = 500,
+        project: Callable[[Json], T],
+    ) -> Listing[T]: ...
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str | None = None,
+        page: int = 500,
+        project: Callable[[Json], Any] | None = None,
+    ) -> Listing[Any]:
+        """Everything that matches, page by page (`namespace` None: in all namespaces).
+
+        `project` is called on each object as its page arrives, so that whole objects need not be kept.
+        `resource_version="0"` allows the server's watch cache, which may be stale. A continue token that expired
+        under way starts the list again, once; then `Gone`.
+        """
+        query = [("labelSelector", labels), ("fieldSelector", fields), ("limit", str(page))]
+        query = [(key, value) for key, value in query if value]
+        first = [*query, *([("resourceVersion", resource_version)] if resource_version is not None else [])]
+        try:
+            return await self._pages(resource, namespace, first, query, project or _whole)
+        except errors.Gone:
+            self.counters.retries += 1
+            return await self._pages(resource, namespace, first, query, project or _whole)
+
+    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Json:
+        """POST; `AlreadyExists` if the name is taken (then compare owner and attempt: it may be ours)."""
+        where = _where("create", resource, namespace, _name(body))
+        return await self._json(_Call("create", "POST", resource.path(namespace), where, body=_encode(body)))
+
+    async def apply(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Mapping[str, Any],
+        *,
+        manager: str = "taskfold",
+        force: bool = True,
+        subresource: str = "",
+    ) -> Json:
+        """Server-side apply: an idempotent upsert. `Conflict` (another field manager) only with `force=False`."""
+        name = _name(body)
+        return await self._json(
+            _Call(
+                "apply",
+                "PATCH",
+                resource.path(namespace, name, subresource),
+                _where("apply", resource, namespace, name),
+                [("fieldManager", manager), ("force", "true" if force else "false")],
+                _encode(body),
+                APPLY_PATCH,
+            )
+        )
+
+    async def patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        subresource: str = "",
+        resource_version: str | None = None,
+        uid: str | None = None,
+    ) -> Json:
+        """Merge patch (RFC 7386). With `resource_version` or `uid`: `Conflict` if the object is another by now."""
+        guard = {"resourceVersion": resource_version, "uid": uid}
+        guard = {key: value for key, value in guard.items() if value is not None}
+        guarded = {**body, "metadata": {**body.get("metadata", {}), **guard}} if guard else body
+        return await self._json(
+            _Call(
+                "patch",
+                "PATCH",
+                resource.path(namespace, name, subresource),
+                _where("patch", resource, namespace, name, subresource),
+                [("fieldManager", "taskfold")],
+                _encode(guarded),
+                MERGE_PATCH,
+            )
+        )
+
+    async def patch_status(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        status: Mapping[str, Any],
+        *,
+        resource_version: str,
+        uid: str | None = None,
+    ) -> Json:
+        """Compare-and-swap of the status: a merge patch on the subresource. `Conflict`: read again, decide again."""
+        return await self.patch(
+            resource,
+            namespace,
+            name,
+            {"status": status},
+            subresource="status",
+            resource_version=resource_version,
+            uid=uid,
+        )
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        grace_seconds: int | None = None,
+        propagation: str | None = None,
+    ) -> Json:
+        """Ask for the deletion; the server's last look at the object, or a Status.
+
+        `NotFound`: it is gone already. `Conflict`: the name belongs to another uid or version.
+        """
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        options["preconditions"] = {key: value for key, value in preconditions.items() if value is not None}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        if propagation is not None:
+            options["propagationPolicy"] = propagation
+        where = _where("delete", resource, namespace, name)
+        path = resource.path(namespace, name)
+        return await self._json(_Call("delete", "DELETE", path, where, body=_encode(options)))
+
+    async def version(self) -> Json:
+        """`/version`: gitVersion, platform and so on."""
+        return await self._json(_Call("version", "GET", "/version", "get /version"))
+
+    async def websocket(
+        self, verb: str, path: str, query: Query, protocols: Sequence[str], *, where: str
+    ) -> aiohttp.ClientWebSocketResponse:
+        """A WebSocket to a subresource, its first answer mapped to `ApiError` like any other. For `effects.exec`."""
+
+        async def connect(login: credentials.Credentials) -> aiohttp.ClientWebSocketResponse:
+            return await self._open().ws_connect(
+                _url(login, path, query),
+                protocols=protocols,
+                autoping=False,
+                autoclose=True,
+                max_msg_size=0,
+                timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
+                **_connection(login),
+            )
+
+        self.counters.calls[verb] += 1
+        return await self._attempts(connect, where, repeatable=False)
+
+    async def _pages(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        query: Query,
+        following: Query,
+        project: Callable[[Json], Any],
+    ) -> Listing[Any]:
+        where = _where("list", resource, namespace)
+        items: collections.deque[Any] = collections.deque()
+        while True:
+            page = await self._json(_Call("list", "GET", resource.path(namespace), where, query))
+            items.extend(project(item) for item in page.get("items") or ())
+            meta = page.get("metadata") or {}
+            if not meta.get("continue"):
+                return Listing(tuple(items), meta.get("resourceVersion", ""))
+            query = [*following, ("continue", meta["continue"])]
+
+    async def _json(self, call: _Call) -> Json:
+        async def once(login: credentials.Credentials) -> Json:
+            async with self._places:
+                data = await self._once(call, login)
+            value = json.loads(data)
+            if not isinstance(value, dict):
+                raise errors.Unavailable("the answer is not a JSON object", sent=True, where=call.where)
+            return value
+
+        self.counters.calls[call.verb] += 1
+        try:
+            return await self._attempts(once, call.where, repeatable=call.method == "GET")
+        except ValueError as error:
+            raise errors.Unavailable(
+                f"the answer is not JSON: {error}", sent=True, where=call.where
+            ) from error
+
+    async def _once(self, call: _Call, login: credentials.Credentials) -> bytes:
+        self.counters.bytes_sent += len(call.body or b"")
+        async with self._open().request(
+            call.method,
+            _url(login, call.path, call.query),
+            data=call.body,
+            timeout=aiohttp.ClientTimeout(
+                total=self.limits.request_seconds, sock_connect=self.limits.connect_seconds
+            ),
+            **_connection(login, {"Content-Type": call.content_type} if call.body is not None else {}),
+        ) as response:
+            data = await response.read()
+        self.counters.bytes_received += len(data)
+        return data
+
+    async def _attempts(
+        self, once: Callable[[credentials.Credentials], Awaitable[T]], where: str, *, repeatable: bool
+    ) -> T:
+        """Call `once` until it succeeds or its failure is final. `repeatable`: acting twice does no harm."""
+        left, renewed, attempt = self.limits.retry_seconds, False, 0
+        while True:
+            attempt += 1
+            login = await self._source.current()
+            try:
+                return await once(login)
+            except errors.Unauthorized as error:
+                if renewed:
+                    raise _located(error, where) from None
+                renewed = True
+                await self._source.renew(login)
+                continue
+            except errors.ApiError as error:
+                failure = _located(error, where)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                failure = _unreachable(error, login.server, where)
+                failure.__cause__ = error
+            pause = _pause(failure, attempt, repeatable=repeatable)
+            if pause is None or attempt >= self.limits.attempts or pause > left:
+                raise failure
+            left -= pause
+            self.counters.retries += 1
+            await asyncio.sleep(pause)
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise RuntimeError("the client is used outside of its `async with`")
+        return self._session
+
+
+def _pause(failure: errors.ApiError, attempt: int, *, repeatable: bool) -> float | None:
+    """Seconds until the next attempt, None for never."""
+    match failure:
+        case errors.TooManyRequests():
+            wait = failure.retry_after if failure.retry_after is not None else 1.0
+            return wait + random.uniform(0, 0.25)  # noqa: S311  (spreads clients, protects nothing)
+        case errors.Unavailable(sent=False) if not isinstance(failure.__cause__, aiohttp.ClientSSLError):
+            pass
+        case errors.Unavailable(sent=True) if repeatable:
+            pass
+        case _:
+            return None
+    return min(5.0, 0.1 * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+async def _raise_typed(response: aiohttp.ClientResponse) -> None:
+    """Session-wide: also the answer to a refused WebSocket handshake keeps its Status object this way."""
+    if response.status < 400:
+        return
+    raise _error(response.status, response.reason or "", response.headers, await response.read())
+
+
+def _error(status: int, phrase: str, headers: Mapping[str, str], body: bytes) -> errors.ApiError:
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        answer = {"message": body[:500].decode(errors="replace").strip()}
+    reason = str(answer.get("reason") or phrase)
+    message = str(answer.get("message") or phrase or f"HTTP status {status}")
+    details = answer.get("details") or {}
+    retry_after = _seconds(headers.get("Retry-After"), details.get("retryAfterSeconds"))
+    if status >= 500:
+        return errors.Unavailable(
+            message, sent=True, status=status, reason=reason, retry_after=retry_after, details=details
+        )
+    kinds: dict[int, type[errors.ApiError]] = {
+        401: errors.Unauthorized,
+        403: errors.Forbidden,
+        404: errors.NotFound,
+        409: errors.AlreadyExists if reason == "AlreadyExists" else errors.Conflict,
+        410: errors.Gone,
+        422: errors.Invalid,
+        429: errors.TooManyRequests,
+    }
+    kind = kinds.get(status, errors.BadRequest)
+    return kind(message, status=status, reason=reason, retry_after=retry_after, details=details)
+
+
+def _unreachable(error: Exception, server: str, where: str) -> errors.Unavailable:
+    unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    text = str(error) or type(error).__name__
+    return errors.Unavailable(
+        f"the API server at {server} did not answer ({text})",
+        sent=not unsent,
+        where=where,
+        reason="Unreachable" if unsent else "NoAnswer",
+    )
+
+
+def _located(error: errors.ApiError, where: str) -> errors.ApiError:
+    error.where = where
+    return error
+
+
+def _seconds(*values: object) -> float | None:
+    """The first that is a number of seconds (a Retry-After may also be a date: then none)."""
+    for value in values:
+        try:
+            return max(0.0, float(str(value)))
+        except ValueError:
+            continue
+    return None
+
+
+def _url(login: credentials.Credentials, path: str, query: Query) -> yarl.URL:
+    return yarl.URL(f"{login.server}{path}{'?' + urlencode(query) if query else ''}", encoded=True)
+
+
+def _connection(login: credentials.Credentials, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+    return {
+        "headers": {**login.headers, **(headers or {})},
+        "ssl": login.ssl if login.ssl is not None else True,
+        "server_hostname": login.server_name,
+        "proxy": login.proxy,
+    }
+
+
+def _encode(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _whole(item: Json) -> Json:
+    return item
+
+
+def _name(body: Mapping[str, Any]) -> str:
+    return str((body.get("metadata") or {}).get("name") or "")
+
+
+def _where(
+    verb: str, resource: Resource, namespace: str | None, name: str = "", subresource: str = ""
+) -> str:
+    kind = f"{resource.plural}/{subresource}" if subresource else resource.plural
+    return f"{verb} {kind} {'/'.join(part for part in (namespace, name) if part)}".rstrip()
