@@ -1,4 +1,4 @@
-"""`spec.agent` and `spec.finish`: who works on the task, and how somebody outside says that the work is done."""
+"""`spec.agent` and `spec.finish`: who works, and how somebody outside says that the work is done."""
 
 from __future__ import annotations
 
@@ -29,8 +29,17 @@ class ExternalAgent(Model):
 
 User = Annotated[
     int | str,
-    Field(union_mode="left_to_right"),
-    WithJsonSchema({"x-kubernetes-int-or-string": True, "maxLength": 255}),
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "maxLength": 255,
+            **rules(
+                rule(
+                    "type(self) == string ? self != '' : self >= 0", "a uid is 0 or more, a name is not empty"
+                )
+            ),
+        }
+    ),
 ]
 
 

@@ -59,7 +59,7 @@ def clip(text: str, limit: int) -> str:
 
 @dataclass(frozen=True)
 class Clipped:
-    """Marks a text that is shortened when too long, never refused: for status, which must never fail to be written."""
+    """Marks a text that is shortened when too long, never refused: a status must never fail to be written."""
 
     limit: int
 
@@ -76,12 +76,12 @@ class Clipped:
 
 
 def _encodable(text: str) -> str:
-    """Without lone surrogates, which file names and JSON escapes of a hostile task can contain and UTF-8 cannot."""
+    """Without lone surrogates: a hostile task's JSON can contain them, UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 class Model(BaseModel):
-    """Base of everything: frozen, camelCase on the wire, unknown fields ignored (the API server has pruned them already)."""
+    """Base of everything: frozen, camelCase on the wire, unknown fields ignored."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore", use_enum_values=False
@@ -99,7 +99,6 @@ Timestamp = Annotated[str, WithJsonSchema({"type": "string", "format": "date-tim
 Seconds = Annotated[float, Field(gt=0, le=31_536_000)]
 Quantity = Annotated[
     int | str,
-    Field(union_mode="left_to_right"),
     WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": QUANTITY, "maxLength": 64}),
 ]
 

@@ -73,7 +73,7 @@ _BY_PHASE: dict[Phase, tuple[ConditionStatus, ConditionStatus]] = {
 }
 
 
-def set_condition(
+def set_condition(  # noqa: PLR0917  # the order in which a condition is read
     conditions: Sequence[Condition],
     type: str,  # noqa: A002  # the field's name in Kubernetes
     status: ConditionStatus,

@@ -28,7 +28,8 @@ _HEADER = "# Generated from operator/taskfold/api by hack/generate.py. Do not ed
 _KEPT = {
     "type", "format", "description", "default", "enum", "required", "pattern",
     "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties",
-    "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type",
+    "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
+    "x-kubernetes-map-type",
     "x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields",
 }  # fmt: skip
 _DROPPED = {"title", "propertyNames", "$defs"}
@@ -153,15 +154,15 @@ def immutability(kind: str, spec: type[Spec]) -> list[Schema]:
 
 
 def _name_rules(kind: type[Resource]) -> list[Schema]:
-    """A run's name starts the names of its children, which are labels and host names: no dot, 63 characters in all."""
+    """A run's name starts the names of its children, which are labels and host names."""
     if kind is not TaskRun:
         return []
     return [
         {
             "rule": f"self.metadata.name.size() <= {MAX_RUN_NAME} && !self.metadata.name.contains('.')",
             "message": (
-                f"the name of a TaskRun has at most {MAX_RUN_NAME} characters and no dots: it becomes the start of the names "
-                "of its pods, which are host names of at most 63 characters"
+                f"the name of a TaskRun has at most {MAX_RUN_NAME} characters and no dots: it becomes the start of "
+                "the names of its pods, which are host names of at most 63 characters"
             ),
         }
     ]

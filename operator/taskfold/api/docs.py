@@ -26,7 +26,8 @@ def page(kind: type[Resource]) -> str:
     columns = crd.crd(kind)["spec"]["versions"][0]["additionalPrinterColumns"]
     parts = [
         f"{_HEADER}# {kind.KIND}\n\n{schema['description']}",
-        f"`apiVersion: {API_VERSION}`, `kind: {kind.KIND}`, short name `{kind.SHORT_NAME}`, category `taskfold`, namespaced.",
+        f"`apiVersion: {API_VERSION}`, `kind: {kind.KIND}`, short name `{kind.SHORT_NAME}`, "
+        "category `taskfold`, namespaced.",
         f"May be changed after creation: {', '.join(f'`{name}`' for name in mutable)}. All else is fixed.",
         "## spec\n\n" + _table(("field", "type", "default", "meaning"), _fields(spec, "")),
         "## Rules\n\nChecked by the API server when an object is created or changed.\n\n"
@@ -45,14 +46,14 @@ def page(kind: type[Resource]) -> str:
                 for c in columns
             ],
         )
-        + f"\n\n`kubectl get {kind.SHORT_NAME} --field-selector status.complete!=true` lists what is not done yet; "
-        "`status.phase` can be selected too.",
+        + f"\n\n`kubectl get {kind.SHORT_NAME} --field-selector status.complete!=true` lists what "
+        "is not done yet; `status.phase` can be selected too.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def _fields(node: dict[str, Any], prefix: str) -> Iterator[tuple[str, str, str, str]]:
-    """(path, type, default, meaning) of everything below a node. Lists and tables of objects are written `name[]`, `name{}`."""
+    """(path, type, default, meaning) of all below a node. Lists and tables are written `name[]`, `name{}`."""
     required = set(node.get("required", ()))
     for name, child in node.get("properties", {}).items():
         path, inner, suffix = f"{prefix}{name}", child, ""

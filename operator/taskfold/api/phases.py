@@ -1,4 +1,4 @@
-"""The phases of a run, in the order a run takes them. A phase is for people and columns; decisions read the facts behind it."""
+"""The phases of a run, in order. A phase is for people and columns; decisions read the facts behind it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Phase(StrEnum):
 
     @property
     def final(self) -> bool:
-        """No later phase follows. Collecting and cleaning up may still go on: that is what `Complete` says."""
+        """No later phase follows. Collecting and cleaning up may go on: that is what `Complete` says."""
         return self in FINAL
 
 

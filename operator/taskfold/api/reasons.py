@@ -13,7 +13,7 @@ from typing import Literal
 
 
 class Reason(StrEnum):
-    """One word per cause. Grouped as in the table below: progress, refusals, start, agent, verdicts, losses, ending."""
+    """One word per cause, grouped: progress, refusals, start, agent, verdicts, losses, around the run."""
 
     ADMITTED = "Admitted"
     SUSPENDED = "Suspended"

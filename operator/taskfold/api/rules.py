@@ -10,9 +10,16 @@ from collections.abc import Sequence
 
 from pydantic.config import JsonDict
 
+MAX_PATH = 512
+NOT_RELATIVE = (
+    "paths are relative, for example tests/test.sh: no slash at either end, no empty part, no . or .. as a "
+    "part, "
+    f"at most {MAX_PATH} characters"
+)
+
 
 def rule(expression: str, message: str, *, at: str | None = None) -> JsonDict:
-    """One rule: what must hold, what the user reads when it does not, and the path (".cancel") that the error names."""
+    """One rule: what must hold, what the user reads otherwise, and the path (".cancel") that the error names."""
     return {"rule": expression, "message": message, **({"fieldPath": at} if at else {})}
 
 
@@ -27,3 +34,10 @@ def exactly_one(names: Sequence[str]) -> JsonDict:
     return rules(
         rule(f"[{given}].filter(given, given).size() == 1", f"set exactly one of {', '.join(names)}")
     )
+
+
+def relative_path(path: str) -> str:
+    """A CEL expression: `path` (an expression itself) is a relative path of plain parts, at most 512 characters."""
+    parts = f"('/' + {path} + '/')"
+    plain = " && ".join(f"!{parts}.contains('{bad}')" for bad in ("//", "/./", "/../"))
+    return f"{path}.size() <= {MAX_PATH} && {plain}"

@@ -52,6 +52,10 @@ class PodSettings(_Settings):
     memory_limit: str = "4Gi"
     storage_request: str = "512Mi"
     storage_limit: str = "10Gi"
+    cpu_request_fraction: float = Field(default=1.0, gt=0, le=1)
+    """Share of a task's `cpus` that is reserved on the node. Below 1 more tasks fit and share the processors."""
+    memory_request_fraction: float = Field(default=1.0, gt=0, le=1)
+    storage_request_fraction: float = Field(default=0.1, gt=0, le=1)
     image_pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
     security_profile: Literal["root"] = "root"
     capabilities: list[str] = Field(

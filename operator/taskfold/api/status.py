@@ -324,5 +324,5 @@ class Status(Model):
 
 
 def reward_text(reward: float) -> str:
-    """A reward as `status.reward` shows it: shortest text that gives the same number, without a needless `.0`."""
+    """A reward as `status.reward` shows it: the shortest text of the number, without a needless `.0`."""
     return repr(float(reward) + 0.0).removesuffix(".0")

@@ -12,21 +12,13 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from .common import Key, Model, Name, SourceReference
-from .rules import exactly_one, rule, rules
+from .rules import MAX_PATH, NOT_RELATIVE, exactly_one, relative_path, rule, rules
 
 MAX_FILES = 512
 MAX_FILE_TEXT = 1_048_576  # an object may hold about 1.5 MiB in all
 
-_PATHS_ARE_RELATIVE = rules(
-    rule(
-        "self.all(path, !path.startsWith('/') && !path.endsWith('/') && path != '')",
-        "paths are relative to the task folder, for example tests/test.sh: no slash at either end",
-    ),
-    rule(
-        "self.all(path, path != '..' && !path.startsWith('../') && !path.endsWith('/..'))",
-        "paths stay inside the task folder: no .. in them",
-    ),
-)
+_PATHS_ARE_RELATIVE = rules(rule(f"self.all(path, {relative_path('path')})", NOT_RELATIVE))
+_PATH_IS_RELATIVE = rules(rule(relative_path("self"), NOT_RELATIVE))
 
 FileText = Annotated[str, Field(max_length=MAX_FILE_TEXT)]
 Base64Text = Annotated[
@@ -36,6 +28,16 @@ Base64Text = Annotated[
 
 class InlineSource(Model):
     """The task folder's files, written in the object itself."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "!has(self.files) || !has(self.binaryFiles) || self.files.all(path, !(path in "
+                "self.binaryFiles))",
+                "a path stands in files or in binaryFiles, not in both",
+            )
+        )
+    )
 
     files: dict[str, FileText] = Field(
         default_factory=dict,
@@ -64,14 +66,9 @@ class KeyToPath(Model):
     key: Key = Field(description="Key inside the ConfigMap.")
     path: str = Field(
         min_length=1,
-        max_length=1024,
+        max_length=MAX_PATH,
         description="Relative path of the file in the task folder, for example tests/test.sh.",
-        json_schema_extra=rules(
-            rule(
-                "!self.startsWith('/') && !self.split('/').exists(part, part == '..' || part == '')",
-                "the path is relative to the task folder, without .. and without empty parts",
-            )
-        ),
+        json_schema_extra=_PATH_IS_RELATIVE,
     )
 
 
@@ -163,12 +160,7 @@ class FolderSource(Model):
             "Folder inside the source that is the task folder, for example tasks/fix-bug. Unset: the "
             "source's top."
         ),
-        json_schema_extra=rules(
-            rule(
-                "!self.startsWith('/') && !self.split('/').exists(part, part == '..' || part == '')",
-                "the path is relative to the source, without .. and without empty parts",
-            )
-        ),
+        json_schema_extra=_PATH_IS_RELATIVE,
     )
 
 

@@ -1,4 +1,4 @@
-"""TaskRun: one episode. An agent works on a task in a pod, a VerifierRun grades it, the reward lands in the status."""
+"""TaskRun: one episode. An agent works in a pod, a VerifierRun grades it, the reward lands in the status."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class Artifact(Model):
 
 
 class TaskRunSpec(Spec):
-    """What shall run. Only suspend, cancel, finish, ttlSecondsAfterFinished and podRetention may change later."""
+    """What shall run. Fixed after creation, apart from the fields in MUTABLE."""
 
     MUTABLE: ClassVar[frozenset[str]] = frozenset(
         {"suspend", "cancel", "finish", "ttl_seconds_after_finished", "pod_retention"}
@@ -342,7 +342,7 @@ class TaskRunStatus(Status):
 
 
 class TaskRun(Resource):
-    """One episode: an agent works on a task in a pod, a verifier grades it, the reward lands in the status."""
+    """One episode: an agent works on a task, a verifier grades it, the reward lands in the status."""
 
     KIND: ClassVar[str] = "TaskRun"
     PLURAL: ClassVar[str] = "taskruns"

@@ -1,4 +1,4 @@
-"""Fields that the schema has and this version does not implement yet: refused at admission, never silently ignored."""
+"""Fields of the schema that this version does not implement yet: refused at admission, never ignored."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _REMEDIES = {
     "spec.dialect": "Use gym, or leave it out.",
     "spec.onAgentCausedLoss": "Use mask, or leave it out.",
     "spec.retries.infrastructure": "Use 0, or leave it out.",
-    "spec.source.runRef": "Grading again is not there yet: VerifierRuns are made by the operator for their TaskRun.",
+    "spec.source.runRef": "Grading again comes later: the operator makes VerifierRuns for its TaskRuns.",
 }
 
 
 def unsupported(run: TaskRun | VerifierRun) -> list[str]:
-    """Dotted paths of fields that are set and not implemented yet, in the order of the schema. Empty: all is supported."""
+    """Dotted paths of fields that are set and not implemented yet. Empty: all is supported."""
     match run:
         case TaskRun():
             return _task_run(run.spec)

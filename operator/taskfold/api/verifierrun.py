@@ -122,5 +122,5 @@ class VerifierRun(Resource):
 
 
 def spec_digest(spec: Mapping[str, Any]) -> str:
-    """Digest of the immutable part of a VerifierRun's spec as read from the API server; see `digest.of_spec`."""
+    """Digest of the immutable part of a VerifierRun's spec as read; see `digest.of_spec`."""
     return digest.of_spec(VerifierRunSpec.model_validate(spec))

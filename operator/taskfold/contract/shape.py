@@ -1,4 +1,4 @@
-"""What the models of task.toml look like, for code that walks them (unknown keys, refusals, the reference)."""
+"""What the models of task.toml look like, for code that walks them: unknown keys, refusals, reference."""
 
 from __future__ import annotations
 

@@ -279,6 +279,8 @@ class ArtifactTable(Table):
     @model_validator(mode="before")
     @classmethod
     def _string(cls, data: Any) -> Any:
+        if not isinstance(data, str | dict | cls):
+            raise values.rule("must be a string or a table", 'Write a path like "/app/report".')
         return {"source": data} if isinstance(data, str) else data
 
     @model_validator(mode="after")

@@ -46,6 +46,12 @@ _PROBLEMS = {
     "string_pattern_mismatch": "does not have the right form",
 }
 
+_REMEDIES = {
+    "must be a table": "Write a table: key = value lines.",
+    "must be an array": "Write an array: [ ... ].",
+}
+"""For problems of shape, whatever the key."""
+
 
 @dataclass(frozen=True)
 class Document:
@@ -104,7 +110,9 @@ def _task_error(detail: ErrorDetails, written: dict[str, Any]) -> errors.TaskErr
         location = (*location, context["field"])
     problem = _PROBLEMS.get(detail["type"], detail["msg"]).format(**context)
     on_the_way = list(shape.fields_at(TaskToml, location))
-    remedy = context.get("remedy") or (shape.key_of(on_the_way[-1]).write if on_the_way else "")
+    remedy = context.get("remedy") or _REMEDIES.get(problem)
+    if remedy is None and on_the_way:
+        remedy = shape.key_of(on_the_way[-1]).write
     return errors.TaskError(
         problem,
         file=FILE,

@@ -2,8 +2,8 @@
 
 One `Client` per process: one session, credentials that renew themselves, typed errors (`errors.ApiError`).
 Guarantees: every call ends within its limits; a write is repeated only if the server surely did not act on it
-(429, 401, or the connection was refused before anything was sent); a GET is repeated a bounded number of times.
-It never caches an object and never decides what a conflict means.
+(429, 401, or the connection was refused before anything was sent); a GET is repeated a bounded number of
+times. It never caches an object and never decides what a conflict means.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ VERIFIERRUNS = Resource("taskfold.dev", "v1alpha1", "verifierruns")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds a call. Waits for a free place among `concurrent` calls do not count as time of the call."""
+    """What bounds a call. Waiting for a free place among `concurrent` calls is not time of the call."""
 
     concurrent: int = 64
     connect_seconds: float = 10.0
@@ -111,7 +111,8 @@ class Client:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        # Connections are bounded here by `_places` and in `effects.exec`: a hundred open execs must not starve calls.
+        # Connections are bounded here by `_places` and in `effects.exec`: a hundred open execs must not
+        # starve calls.
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.limits.connect_seconds),
@@ -170,8 +171,8 @@ class Client:
         """Everything that matches, page by page (`namespace` None: in all namespaces).
 
         `project` is called on each object as its page arrives, so that whole objects need not be kept.
-        `resource_version="0"` allows the server's watch cache, which may be stale. A continue token that expired
-        under way starts the list again, once; then `Gone`.
+        `resource_version="0"` allows the server's watch cache, which may be stale. A continue token that
+        expired under way starts the list again, once; then `Gone`.
         """
         query = [("labelSelector", labels), ("fieldSelector", fields), ("limit", str(page))]
         query = [(key, value) for key, value in query if value]
@@ -197,7 +198,9 @@ class Client:
         force: bool = True,
         subresource: str = "",
     ) -> Json:
-        """Server-side apply: an idempotent upsert. `Conflict` (another field manager) only with `force=False`."""
+        """Server-side apply: an idempotent upsert. `Conflict` (another field manager) only with
+        `force=False`.
+        """
         name = _name(body)
         return await self._json(
             _Call(
@@ -222,7 +225,9 @@ class Client:
         resource_version: str | None = None,
         uid: str | None = None,
     ) -> Json:
-        """Merge patch (RFC 7386). With `resource_version` or `uid`: `Conflict` if the object is another by now."""
+        """Merge patch (RFC 7386). With `resource_version` or `uid`: `Conflict` if the object is another by
+        now.
+        """
         guard = {"resourceVersion": resource_version, "uid": uid}
         guard = {key: value for key, value in guard.items() if value is not None}
         guarded = {**body, "metadata": {**body.get("metadata", {}), **guard}} if guard else body
@@ -248,7 +253,9 @@ class Client:
         resource_version: str,
         uid: str | None = None,
     ) -> Json:
-        """Compare-and-swap of the status: a merge patch on the subresource. `Conflict`: read again, decide again."""
+        """Compare-and-swap of the status: a merge patch on the subresource. `Conflict`: read again, decide
+        again.
+        """
         return await self.patch(
             resource,
             namespace,
@@ -292,10 +299,12 @@ class Client:
     async def websocket(
         self, verb: str, path: str, query: Query, protocols: Sequence[str], *, where: str
     ) -> aiohttp.ClientWebSocketResponse:
-        """A WebSocket to a subresource, its first answer mapped to `ApiError` like any other. For `effects.exec`."""
+        """A WebSocket to a subresource, its first answer mapped to `ApiError` like any other. For
+        `effects.exec`.
+        """
 
         async def connect(login: credentials.Credentials) -> aiohttp.ClientWebSocketResponse:
-            return await self._open().ws_connect(
+            socket: aiohttp.ClientWebSocketResponse = await self._open().ws_connect(
                 _url(login, path, query),
                 protocols=protocols,
                 autoping=False,
@@ -304,6 +313,7 @@ class Client:
                 timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
                 **_connection(login),
             )
+            return socket
 
         self.counters.calls[verb] += 1
         return await self._attempts(connect, where, repeatable=False)
@@ -376,6 +386,8 @@ class Client:
                 continue
             except errors.ApiError as error:
                 failure = _located(error, where)
+            except aiohttp.WSServerHandshakeError:
+                raise
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failure = _unreachable(error, login.server, where)
                 failure.__cause__ = error
@@ -396,7 +408,7 @@ def _pause(failure: errors.ApiError, attempt: int, *, repeatable: bool) -> float
     """Seconds until the next attempt, None for never."""
     match failure:
         case errors.TooManyRequests():
-            wait = failure.retry_after if failure.retry_after is not None else 1.0
+            wait: float = failure.retry_after if failure.retry_after is not None else 1.0
             return wait + random.uniform(0, 0.25)  # noqa: S311  (spreads clients, protects nothing)
         case errors.Unavailable(sent=False) if not isinstance(failure.__cause__, aiohttp.ClientSSLError):
             pass

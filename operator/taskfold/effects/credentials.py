@@ -1,8 +1,9 @@
 """How to log in to the cluster: in a pod by its service account, elsewhere by kubeconfig.
 
-Tokens rotate: a source reads again when a minute has passed and whenever the server said 401. Reading happens in a
-thread. The `kubernetes` package costs 50 MB of memory, so it is imported only for users of an exec plugin or an auth
-provider; files, certificates and static tokens are read here. Never writes a kubeconfig, never logs a credential.
+Tokens rotate: a source reads again when a minute has passed and whenever the server said 401. Reading
+happens in a thread. The `kubernetes` package costs 50 MB of memory, so it is imported only for users of an
+exec plugin or an auth provider; files, certificates and static tokens are read here. Never writes a
+kubeconfig, never logs a credential.
 """
 
 import asyncio
@@ -204,7 +205,7 @@ def _material(entry: Mapping[str, Any], key: str) -> bytes | None:
     if data := entry.get(f"{key}-data"):
         return base64.b64decode(data)
     if name := entry.get(key):
-        return (Path(entry["_dir"]) / name).read_bytes()
+        return Path(entry["_dir"], str(name)).read_bytes()
     return None
 
 
@@ -215,7 +216,7 @@ def _read_kubeconfig(paths: list[Path], name: str | None) -> _Login:
     user = _entry(config, "users", context.get("user"))
     token = user.get("token")
     if token_file := user.get("tokenFile"):
-        token = (Path(user["_dir"]) / token_file).read_text().strip()
+        token = Path(user["_dir"], str(token_file)).read_text().strip()
     return _Login(
         server=cluster["server"],
         namespace=context.get("namespace") or "default",
@@ -236,7 +237,9 @@ def _read_by_plugin(path: str, name: str | None) -> _Login:
 
     loaded = client.Configuration()
     try:
-        config.load_kube_config(config_file=path, context=name, client_configuration=loaded)
+        config.load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=path, context=name, client_configuration=loaded
+        )
     except config.ConfigException as error:
         raise errors.CredentialError(
             f"the kubeconfig's plugin gave no credentials: {error}", where=path

@@ -12,7 +12,7 @@ EffectError                    problem, where, remedy: together they are the use
 │   ├── Gone                   410: resourceVersion or continue token too old
 │   ├── Invalid                422: refused by schema, CEL or admission
 │   ├── TooManyRequests        429, after the bounded waits
-│   └── Unavailable            5xx, time-out, connection lost or refused; `sent` says whether it may have acted
+│   └── Unavailable            5xx, time-out, connection lost or refused; `sent`: it may have acted
 ├── ExecError                  a command in a container; a non-zero exit code is a value, never an error
 │   ├── NotRunning             nothing ran: the pod or its container is not (or no longer) running
 │   ├── SandboxLost            nothing ran: another sandbox has the name now
@@ -20,14 +20,14 @@ EffectError                    problem, where, remedy: together they are the use
 │   │   └── ContainerRestarted the restart count differs
 │   ├── HandshakeRefused       nothing ran: the API server or the kubelet refused (403, 404, v4 only, …)
 │   ├── StartFailed            nothing ran: the container runtime could not start the command
-│   ├── InputRefused           the command ended before it took all of its input; read its output, then `wait()`
+│   ├── InputRefused           the command ended before it took all of its input: `wait()` says why
 │   ├── OutputTooLarge         the command printed more than the caller allowed
 │   ├── ExecTimeout            the caller's total or idle limit; the command may still be running
 │   └── ConnectionLost         closed without a final status: whether and how it ended is unknown
 ├── SandboxError               the helper in the sandbox, reached and answering
 │   ├── HelperFailed           it ended with an exit code and no answer
 │   ├── ProtocolError          its answer is not the protocol's
-│   ├── PhaseFailed            nothing was started; `reason` is the helper's word; same nonce may be tried again
+│   ├── PhaseFailed            nothing was started (`reason`); the same nonce may be tried again
 │   └── UnknownPhase           attach only: the helper does not know this nonce
 ├── TransferError              a copy that is not proven to be complete and equal
 │   ├── Truncated              the stream ended before its trailer
@@ -38,6 +38,8 @@ EffectError                    problem, where, remedy: together they are the use
 ├── StoreError                 the result store
 └── RegistryError              a container registry
 """
+
+# ruff: noqa: N818  (the names are those of the API server's reasons and of the outcomes)
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -124,7 +126,7 @@ class TooManyRequests(ApiError):
 
 
 class Unavailable(ApiError):
-    """No usable answer. `sent` False: the request surely did not reach the server. True: it may have acted."""
+    """No usable answer. `sent` False: the request did not reach the server. True: it may have acted."""
 
     def __init__(self, problem: str, *, sent: bool, status: int | None = None, **more: Any) -> None:
         super().__init__(problem, status=status, **more)
@@ -136,7 +138,9 @@ class ExecError(EffectError):
 
 
 class NotRunning(ExecError):
-    """The pod is gone, or its container is waiting or terminated. `state`: what was seen, for example `Succeeded`."""
+    """The pod is gone, or its container is waiting or terminated. `state`: what was seen, for example
+    `Succeeded`.
+    """
 
     def __init__(self, problem: str, *, state: str, where: str = "", remedy: str = "") -> None:
         super().__init__(problem, where=where, remedy=remedy)

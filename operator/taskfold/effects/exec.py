@@ -1,12 +1,13 @@
 """Commands in running containers: a thin WebSocket client for `pods/exec` (v5.channel.k8s.io).
 
 Guarantees: a command is reported as ended only when the final status arrived on channel 3; otherwise the
-outcome is `ConnectionLost` (unknown), never a guess. Nothing is started in another sandbox than the pinned one.
-Input needs v5 (v4 cannot end stdin), so nothing else is offered then. Every buffer and every wait is bounded.
-It never repeats a command: whether it may run twice is the caller's knowledge (the sandbox's journal).
+outcome is `ConnectionLost` (unknown), never a guess. Nothing is started in another sandbox than the pinned
+one. Input needs v5 (v4 cannot end stdin), so nothing else is offered then. Every buffer and every wait is
+bounded. It never repeats a command: whether it may run twice is the caller's knowledge (the sandbox's
+journal).
 
-Each binary message is one channel byte and payload: 0 stdin, 1 stdout, 2 stderr, 3 the final Status, 255 and a
-channel number: that channel is closed.
+Each binary message is one channel byte and payload: 0 stdin, 1 stdout, 2 stderr, 3 the final Status, 255
+and a channel number: that channel is closed.
 """
 
 import asyncio
@@ -84,8 +85,9 @@ class PodPin:
         if "running" in state:
             return status
         phase = pod.get("status", {}).get("phase", "Unknown")
-        kind, detail = next(iter(state.items()), (phase, {}))
-        seen = f"{kind} ({detail['reason']})" if (detail or {}).get("reason") else str(kind)
+        kind = next(iter(state), phase)
+        reason = (state.get(kind) or {}).get("reason")
+        seen = f"{kind} ({reason})" if reason else kind
         raise errors.NotRunning(f"the container is not running: {seen}", state=seen, where=self.where)
 
 
@@ -160,6 +162,13 @@ class ExecStream:
         for start in range(0, len(view), FRAME_BYTES - 1):
             await self._frame(b"\0" + view[start : start + FRAME_BYTES - 1])
 
+    async def send_block(self, block: memoryview) -> None:
+        """Write to stdin without another copy: the block's first byte is ours to overwrite, at most 128
+        KiB.
+        """
+        block[0] = STDIN
+        await self._frame(block)
+
     async def close_stdin(self) -> None:
         """Half close: the command sees the end of its input, its output goes on."""
         await self._frame(bytes([CLOSE, STDIN]))
@@ -179,7 +188,9 @@ class ExecStream:
             await self._readable.wait()
 
     async def wait(self) -> Exited:
-        """The final status. Discards stdout that was not read. Raises what the errors' tree says of ExecError."""
+        """The final status. Discards stdout that was not read. Raises what the errors' tree says of
+        ExecError.
+        """
         self._discard = True
         self._chunks.clear()
         self._waiting = 0
@@ -216,11 +227,12 @@ class ExecStream:
             async with asyncio.timeout(2.0):
                 await self._socket.close()
 
-    async def _frame(self, frame: bytes) -> None:
+    async def _frame(self, frame: bytes | memoryview) -> None:
         if self._reader.done():
             raise self._refused()
         try:
-            await self._socket.send_frame(frame, aiohttp.WSMsgType.BINARY)
+            # aiohttp copies and masks any buffer, and waits here when its send buffer is full
+            await self._socket.send_frame(frame, aiohttp.WSMsgType.BINARY)  # type: ignore[arg-type]
         except (aiohttp.ClientError, OSError) as error:
             await asyncio.wait([self._reader], timeout=LATE_SECONDS)
             raise self._refused() from error
@@ -245,7 +257,8 @@ class ExecStream:
                         if message.data:
                             await self._take(memoryview(message.data))
                     case aiohttp.WSMsgType.PING:
-                        # Not awaited: a full send buffer must not stop the reading (the command would block too).
+                        # Not awaited: a full send buffer must not stop the reading (the command would block
+                        # too).
                         if self._pong is None or self._pong.done():
                             self._pong = asyncio.create_task(self._socket.pong(message.data))
                     case aiohttp.WSMsgType.PONG:
@@ -455,7 +468,9 @@ class Exec:
             return error
         except errors.ApiError:
             pass  # the message alone decides then
-        if any(text in message for text in ("failed to start exec", "OCI runtime exec failed", "failed to exec")):
+        if any(
+            text in message for text in ("failed to start exec", "OCI runtime exec failed", "failed to exec")
+        ):
             return errors.StartFailed(message, where=pin.where)
         if any(text in message for text in ("container not found", "not running", "no running task")):
             return errors.NotRunning(message, state="unknown", where=pin.where)

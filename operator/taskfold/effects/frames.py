@@ -1,9 +1,10 @@
 """The framing on the helper's stdin and stdout, without I/O.
 
-Three forms: a *request* is a 4-byte big-endian length and that much JSON; an *archive* is chunks (4-byte length and
-bytes), a length of 0, and one more length-prefixed JSON object, the trailer; *events* are JSON objects, one a line.
-The decoders take bytes in any pieces, copy payload bytes never, and hold at most one length, trailer or line.
-They raise `errors.ProtocolError` on anything else than the format, `errors.Truncated` when asked to end too early.
+Three forms: a *request* is a 4-byte big-endian length and that much JSON; an *archive* is chunks (4-byte
+length and bytes), a length of 0, and one more length-prefixed JSON object, the trailer; *events* are JSON
+objects, one a line. The decoders take bytes in any pieces, copy payload bytes never, and hold at most one
+length, trailer or line. They raise `errors.ProtocolError` on anything else than the format,
+`errors.Truncated` when asked to end too early.
 """
 
 import json
@@ -46,17 +47,19 @@ class Trailer:
     """What the sender of an archive counted. `extra`: further keys of the object, as they came."""
 
     entries: int
-    bytes: int
+    size: int
+    """Bytes of the tar stream (`bytes` on the wire)."""
     sha256: str
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """END and the trailer: what follows the last chunk."""
-        body = json.dumps({"entries": self.entries, "bytes": self.bytes, "sha256": self.sha256}).encode()
+        body = json.dumps({"entries": self.entries, "bytes": self.size, "sha256": self.sha256}).encode()
         return END + _LENGTH.pack(len(body)) + body
 
     @classmethod
     def decode(cls, body: bytes) -> "Trailer":
+        """`ProtocolError` unless it holds the three values."""
         match _object(body, "archive trailer"):
             case {"entries": int(entries), "bytes": int(size), "sha256": str(sha256), **extra}:
                 return cls(entries, size, sha256, extra)

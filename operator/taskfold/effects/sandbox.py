@@ -1,221 +1,47 @@
-"""The client side of the sandbox helper's protocol, version 1 (docs/design: the journal in PID 1).
+"""The client side of the sandbox helper: phases, and copies in and out, over exec.
 
-`run_phase` may be called again with the same request after any error that leaves the outcome open: the helper runs a
-nonce once; a later call attaches and gets the same result. Secrets travel by stdin only.
-Never trusts a copy without a trailer that agrees at both ends.
+`run_phase` may be called again with the same request after any error that leaves the outcome open
+(ConnectionLost, ExecTimeout, HelperFailed): the helper starts a nonce once, a later call attaches and gets
+the same result. Secrets travel by stdin only. A copy counts only if bytes and sha256 agree at both ends.
+Nothing that the sandbox says is trusted beyond its bounds: an agent that is root can tamper with an exec'd
+process (not with PID 1).
 """
 
-import enum
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from taskfold.effects import exec as execs, transfer
+from taskfold import protocol
+from taskfold.effects import errors, frames, sinks, transfer
+from taskfold.effects import exec as execs
+from taskfold.protocol import phase as phases
 
-PROTOCOL = 1
 HELPER = "/.taskfold/helper"
+SLACK_SECONDS = 600.0  # preparation and reading, beside the runs' own limits
+IDLE_SECONDS = 90.0  # the helper says `alive` every 20 s
+PACK_OVERHEAD = 4096  # bytes of tar headers and padding per entry, generously
 
 
 def new_nonce() -> str:
     """32 random hex digits."""
-
-
-@dataclass(frozen=True, slots=True)
-class User:
-    """Who runs a command or owns a directory: a name of the image, or numbers."""
-
-    name: str | None = None
-    uid: int | None = None
-    gid: int | None = None
-    groups: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """Look programs up in the image's PATH. `required`: a missing one fails the phase (MissingTools)."""
-
-    names: tuple[str, ...]
-    required: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FindUser:
-    """Resolve a user of the image. `required`: an unknown one fails the phase (UnknownUser)."""
-
-    user: User
-    required: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """Empty a directory (created if missing); `keep`: top-level regular files that stay."""
-
-    path: str
-    keep: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Directory:
-    """Make sure a directory exists. `own`: mode and owner are set on an existing one too."""
-
-    path: str
-    mode: int = 0o755
-    user: User | None = None
-    own: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Unpack:
-    """Unpack the next payload below path. `digest`: sha256 of the tar stream where it is known before."""
-
-    path: str
-    max_bytes: int
-    max_entries: int
-    digest: str | None = None
-    normalise: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """Write a small file (the whole request is at most 1 MiB)."""
-
-    path: str
-    content: bytes
-    mode: int = 0o644
-
-
-PrepareOp = Tools | FindUser | Reset | Directory | Unpack | Write
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """Where stdout and stderr of a run go, and how much of it stays."""
-
-    path: str
-    head_bytes: int = 10 << 20
-    tail_bytes: int = 10 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One command of a phase. `cwd`, `user` None: the image's. `limit_seconds` None: no limit."""
-
-    name: str
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    output: Output
-    cwd: str | None = None
-    user: User | None = None
-    limit_seconds: float | None = None
-    continue_on_failure: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A file to hand back, read by PID 1 at the moment the last run ended."""
-
-    path: str
-    max_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseRequest:
-    """Everything about one phase; equal requests with one nonce are one phase."""
-
-    nonce: str
-    phase: str
-    prepare: tuple[PrepareOp, ...] = ()
-    runs: tuple[Run, ...] = ()
-    read: tuple[Read, ...] = ()
-    attach_only: bool = False
-    idle_seconds: float = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """What one prepare operation said. Fields that do not belong to its op keep their defaults."""
-
-    op: str
-    missing: tuple[str, ...] = ()
-    error: str | None = None
-    uid: int | None = None
-    gid: int | None = None
-    groups: tuple[int, ...] = ()
-    home: str | None = None
-    entries: int | None = None
-    bytes: int | None = None
-    sha256: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """An output file: bytes printed, bytes kept, whether the middle is missing, and why it is incomplete."""
-
-    bytes: int
-    kept: int
-    gap: bool
-    error: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """The end of one run: exactly one of return_code, signal, start_error is set."""
-
-    name: str
-    return_code: int | None
-    signal: int | None
-    seconds: float
-    timed_out: bool
-    start_error: str | None
-    output: Kept
-
-
-class FileState(enum.StrEnum):
-    """As in contract.rewards."""
-
-    REGULAR = "regular"
-    MISSING = "missing"
-    NOT_REGULAR = "notRegular"
-    TOO_LARGE = "tooLarge"
-    UNREADABLE = "unreadable"
-
-
-@dataclass(frozen=True, slots=True)
-class FileResult:
-    path: str
-    state: FileState
-    size: int
-    content: bytes
+    return secrets.token_hex(16)
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The phase is running. `attached`: it was before this call."""
+    """The phase is running. `attached`: it was before. `prepared`: one raw result per prepare op."""
 
-    at: datetime
+    at: str
     attached: bool
-    prepared: tuple[Prepared, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseResult:
-    """The phase is done."""
-
-    prepared: tuple[Prepared, ...]  # one per prepare op, in order
-    started_at: datetime
-    ended_at: datetime
-    runs: tuple[RunResult, ...]  # the runs that were started, in order
-    files: tuple[FileResult, ...]  # one per Read, in order
-    attached: bool
-
-    def run(self, name: str) -> RunResult: ...  # KeyError
-    def file(self, path: str) -> FileResult: ...  # KeyError
+    prepared: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A path of the sandbox and the name it has inside the archive."""
+    """A path in the sandbox, and the name it has inside the archive."""
 
     path: str
     name: str
@@ -223,60 +49,99 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
+    """Something that is not in the archive, and why."""
+
     path: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class PackResult:
+    """What came out. `truncated`: a limit ended it early. `skipped`: the first hundred of `skipped_count`."""
+
     entries: int
-    bytes: int
+    size: int
     sha256: str
-    skipped: tuple[Skipped, ...]
-    skipped_count: int
-    changed: tuple[str, ...]
-    truncated: bool
+    skipped: tuple[Skipped, ...] = ()
+    skipped_count: int = 0
+    changed: tuple[str, ...] = ()
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class UnpackResult:
+    """What went in, as counted at both ends."""
+
     entries: int
-    bytes: int
+    size: int
     sha256: str
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[Skipped, ...] = ()
 
 
 class Sandbox:
     """One pinned container with the helper in it."""
 
-    def __init__(self, exec_: execs.Exec, pin: execs.PodPin, *, helper: str = HELPER) -> None: ...
+    def __init__(self, exec_: execs.Exec, pin: execs.PodPin, *, helper: str = HELPER) -> None:
+        self.pin = pin
+        self._exec = exec_
+        self._helper = helper
 
     async def run_phase(
         self,
-        request: PhaseRequest,
-        payloads: Sequence[
-            transfer.Payload
-        ] = (),  # one per Unpack op, in order; may be built anew for every call
+        request: phases.PhaseRequest,
+        payloads: Sequence[transfer.Payload] = (),
         *,
         on_started: Callable[[Started], Awaitable[None]] | None = None,
-        total_seconds: float | None = None,  # default: the runs' limits + 600
+        total_seconds: float | None = None,
         checked: bool = False,
-    ) -> PhaseResult:
-        """Claim, prepare, start, wait; or attach. PhaseFailed (nothing started), UnknownPhase (attach_only),
-        ExecError as in effects.exec (ConnectionLost, ExecTimeout: call again), TransferError (the payload's source)."""
+    ) -> phases.PhaseResult:
+        """Claim, prepare, start and wait for the end; or attach to it.
+
+        `payloads`: one per `Unpack`, in order; sent only if the helper does not know the nonce.
+        `total_seconds`: by default the runs' limits and ten minutes; without a limit of a run, none. Raises
+        PhaseFailed (nothing was started), UnknownPhase (`attach_only`), any ExecError, HelperFailed,
+        ProtocolError, and what reading a payload raises.
+        """
+        unpacks = sum(isinstance(op, phases.Unpack) for op in request.prepare)
+        if not request.attach_only and unpacks != len(payloads):
+            raise ValueError(f"{unpacks} unpack operations, {len(payloads)} payloads")
+        limits = execs.Limits(total_seconds or _patience(request), IDLE_SECONDS)
+        async with self._call("phase", request.to_wire(), limits, checked) as stream:
+            return await self._follow(stream, request, payloads, on_started)
 
     async def pack(
         self,
         roots: Sequence[Root],
-        sink: transfer.Sink,
+        sink: sinks.Sink,
         *,
         max_bytes: int,
         max_entries: int,
         max_file_bytes: int | None = None,
-        total_seconds: float | None = None,
+        total_seconds: float | None = 3600.0,
         checked: bool = False,
     ) -> PackResult:
-        """Copy out of the sandbox. Missing or unreadable things are listed, not errors."""
+        """Copy files out. Missing and unreadable things are listed, not errors. The sink is ended in any
+        case.
+        """
+        wire = {
+            "protocol": protocol.PROTOCOL,
+            "roots": [{"path": root.path, "as": root.name} for root in roots],
+            "maxBytes": max_bytes,
+            "maxEntries": max_entries,
+            "maxFileBytes": max_file_bytes,
+        }
+        bound = max_bytes + PACK_OVERHEAD * (max_entries + 256)
+        limits = execs.Limits(total_seconds, IDLE_SECONDS)
+        try:
+            async with self._call("pack", wire, limits, checked) as stream:
+                with contextlib.suppress(errors.InputRefused):
+                    await stream.close_stdin()
+                trailer = await self._receive(stream, sink, bound)
+            await sink.finish(trailer)
+        except BaseException:
+            await sink.abort()
+            raise
+        return _pack_result(trailer)
 
     async def unpack(
         self,
@@ -285,8 +150,172 @@ class Sandbox:
         *,
         max_bytes: int,
         max_entries: int,
-        normalise: bool = False,
-        total_seconds: float | None = None,
+        file_mode: Literal["normalise", "keep"] = "keep",
+        total_seconds: float | None = 3600.0,
         checked: bool = False,
     ) -> UnpackResult:
-        """Copy into the sandbox, below path."""
+        """Copy files in, below `path`. `DigestMismatch` if the two ends counted differently."""
+        wire = {
+            "protocol": protocol.PROTOCOL,
+            "path": path,
+            "fileMode": file_mode,
+            "maxBytes": max_bytes,
+            "maxEntries": max_entries,
+        }
+        sent: list[frames.Trailer] = []
+        limits = execs.Limits(total_seconds, IDLE_SECONDS)
+        async with (
+            self._call("unpack", wire, limits, checked) as stream,
+            execs.alongside(_send(stream, [payload], sent)),
+        ):
+            answer = [answer async for answer in _events(stream)]
+            exited = await stream.wait()
+        if not answer:
+            raise self._failed("unpack", exited)
+        return self._unpacked(answer[0], sent)
+
+    @contextlib.asynccontextmanager
+    async def _call(
+        self, command: str, wire: Mapping[str, Any], limits: execs.Limits, checked: bool
+    ) -> AsyncIterator[execs.ExecStream]:
+        body = frames.request(wire)
+        argv = [self._helper, command]
+        async with self._exec.open(self.pin, argv, stdin=True, limits=limits, checked=checked) as stream:
+            with contextlib.suppress(errors.InputRefused):  # `wait()` tells why
+                await stream.send(body)
+            yield stream
+
+    async def _follow(
+        self,
+        stream: execs.ExecStream,
+        request: phases.PhaseRequest,
+        payloads: Sequence[transfer.Payload],
+        on_started: Callable[[Started], Awaitable[None]] | None,
+    ) -> phases.PhaseResult:
+        prepared: tuple[Mapping[str, Any], ...] = ()
+        # stdin stays open to the end: the helper takes its end for the client's.
+        async with contextlib.AsyncExitStack() as sending:
+            async for event in _events(stream):
+                match event:
+                    case {"event": "alive"}:
+                        pass
+                    case {"event": "send"}:
+                        await sending.enter_async_context(execs.alongside(_send(stream, payloads, [])))
+                    case {"event": "prepared"}:
+                        prepared = tuple(event.get("results") or ())
+                    case {"event": "started", "startedAt": str(at)}:
+                        if on_started is not None:
+                            await on_started(Started(at, event.get("attached") is True, prepared))
+                    case {"event": "done" | "failed" | "unknown"}:
+                        await _leave(stream)
+                        return self._final(request, event)
+                    case _:
+                        raise errors.ProtocolError(f"unknown event {str(event)[:200]}", where=self.pin.where)
+            exited = await stream.wait()
+        raise self._failed("phase", exited)
+
+    def _final(self, request: phases.PhaseRequest, event: Mapping[str, Any]) -> phases.PhaseResult:
+        where = f"{self.pin.where}, phase {request.phase}"
+        match event:
+            case {"event": "done", "result": dict(result)}:
+                try:
+                    return phases.parse_result(request.nonce, result)
+                except phases.ProtocolError as error:
+                    raise errors.ProtocolError(str(error), where=where) from error
+            case {"event": "failed", "reason": str(reason)}:
+                text = str(event.get("message") or reason)
+                raise errors.PhaseFailed(text, reason=reason, results=event.get("results") or (), where=where)
+            case {"event": "unknown"}:
+                raise errors.UnknownPhase(f"the sandbox does not know nonce {request.nonce}", where=where)
+        raise errors.ProtocolError(f"a final event without its fields: {str(event)[:200]}", where=where)
+
+    async def _receive(self, stream: execs.ExecStream, sink: sinks.Sink, bound: int) -> frames.Trailer:
+        decoder, size = frames.ArchiveDecoder(), 0
+        async for chunk in stream.stdout():
+            size += len(chunk)
+            if size > bound:
+                raise errors.LimitExceeded(f"the sandbox sent more than {bound} bytes", where=self.pin.where)
+            for part in decoder.feed(chunk):
+                await sink.write(part)
+        exited = await stream.wait()
+        if exited.code != 0:
+            raise self._failed("pack", exited)
+        return decoder.finish()
+
+    def _unpacked(self, answer: Mapping[str, Any], sent: Sequence[frames.Trailer]) -> UnpackResult:
+        match answer:
+            case {"ok": True, "entries": int(entries), "bytes": int(size), "sha256": str(sha256)} if sent:
+                sinks.check(sinks.Received(size, sha256, entries), sent[0], self.pin.where)
+                return UnpackResult(entries, size, sha256, _skipped(answer))
+            case {"ok": False, "reason": str(reason)}:
+                kinds = {"Digest": errors.DigestMismatch, "Limit": errors.LimitExceeded}
+                kind = kinds.get(reason, errors.TransferError)
+                raise kind(f"{answer.get('message') or reason}", where=self.pin.where)
+        raise errors.ProtocolError(f"unknown answer to unpack: {str(answer)[:200]}", where=self.pin.where)
+
+    def _failed(self, command: str, exited: execs.Exited) -> errors.SandboxError:
+        if exited.code == 0:
+            return errors.ProtocolError(f"helper {command} ended without an answer", where=self.pin.where)
+        text = exited.stderr[-2000:].decode(errors="replace").strip()
+        return errors.HelperFailed(
+            f"helper {command} ended with code {exited.code}: {text or 'no message'}",
+            code=exited.code,
+            where=self.pin.where,
+        )
+
+
+async def _events(stream: execs.ExecStream) -> AsyncIterator[dict[str, Any]]:
+    decoder = frames.LineDecoder()
+    async for chunk in stream.stdout():
+        for event in decoder.feed(chunk):
+            yield event
+
+
+async def _leave(stream: execs.ExecStream) -> None:
+    """The answer is complete; a clean end of the connection is only good manners."""
+    with contextlib.suppress(errors.ExecError, TimeoutError):
+        async with asyncio.timeout(5.0):
+            await stream.wait()
+
+
+async def _send(
+    stream: execs.ExecStream, payloads: Sequence[transfer.Payload], sent: list[frames.Trailer]
+) -> None:
+    """Runs beside the reading: a helper that fails early says so while we still send."""
+    try:
+        for payload in payloads:
+            async with transfer.building(payload) as archive:
+                async for block in archive.blocks():
+                    await stream.send_block(block)
+                trailer = archive.trailer
+            sent.append(trailer)
+            await stream.send(trailer.encode())
+    except errors.InputRefused:
+        pass  # the reading side tells how it ended
+    except Exception as error:  # reported by the reading side, which waits for an answer that cannot come
+        stream.abandon(error)
+
+
+def _patience(request: phases.PhaseRequest) -> float | None:
+    limits = [run.limit_seconds for run in request.runs]
+    if any(limit is None for limit in limits):
+        return None
+    return sum(limit for limit in limits if limit is not None) + SLACK_SECONDS
+
+
+def _pack_result(trailer: frames.Trailer) -> PackResult:
+    extra = trailer.extra
+    return PackResult(
+        trailer.entries,
+        trailer.size,
+        trailer.sha256,
+        skipped=_skipped(extra),
+        skipped_count=int(extra.get("skippedCount") or 0),
+        changed=tuple(str(path) for path in extra.get("changed") or ()),
+        truncated=extra.get("truncated") is True,
+    )
+
+
+def _skipped(answer: Mapping[str, Any]) -> tuple[Skipped, ...]:
+    found = [each for each in answer.get("skipped") or () if isinstance(each, dict)]
+    return tuple(Skipped(str(each.get("path")), str(each.get("reason"))) for each in found)

@@ -24,17 +24,18 @@ class ProtocolError(ValueError):
 
 @dataclass(frozen=True)
 class User:
-    """Who a program runs as: by name (looked up in the sandbox) or by number."""
+    """Who a program runs as: by name (looked up in the sandbox) or by number; `group` is a name, `gid` a number."""
 
     name: str | None = None
     uid: int | None = None
     gid: int | None = None
     groups: tuple[int, ...] | None = None
+    group: str | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        if self.name is not None:
-            return {"name": self.name}
-        wire: dict[str, Any] = {"uid": self.uid}
+        wire: dict[str, Any] = {"uid": self.uid} if self.name is None else {"name": self.name}
+        if self.group is not None:
+            wire["group"] = self.group
         if self.gid is not None:
             wire["gid"] = self.gid
         if self.groups is not None:

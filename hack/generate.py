@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Writes what is generated from the models: crds/*.yaml and docs/reference/{taskrun,verifierrun}.md.
+
+`--check` writes nothing, prints what differs and ends with 1 when a file is stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "operator"))
+
+from taskfold.api import crd, docs  # noqa: E402
+
+
+def wanted() -> dict[Path, str]:
+    """Path → content of every generated file."""
+    crds = {ROOT / "crds" / name: text for name, text in crd.files().items()}
+    pages = {ROOT / "docs" / "reference" / name: text for name, text in docs.files().items()}
+    return crds | pages
+
+
+def difference(path: Path, text: str) -> str:
+    """What would change in one file, as a unified diff; empty when it is current."""
+    name = str(path.relative_to(ROOT))
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    return "".join(
+        difflib.unified_diff(before.splitlines(True), text.splitlines(True), name, f"{name} (generated)")
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; end with 1 when a file is stale")
+    check = parser.parse_args().check
+    stale = {path: diff for path, text in wanted().items() if (diff := difference(path, text))}
+    if check:
+        sys.stdout.write("".join(stale.values()))
+        if stale:
+            print(f"stale: {', '.join(str(path.relative_to(ROOT)) for path in stale)}. Run hack/generate.py.")
+        return 1 if stale else 0
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(wanted()[path], encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""The two images the cluster itself needs: the pause image and CoreDNS, each one static binary."""
+
+from pathlib import Path
+from typing import Any
+
+from hack.images import image, layers
+
+
+def single_binary(
+    cache: Path, name: str, binary: Path, path: str, settings: dict[str, Any], *more: layers.Entry
+) -> image.Image:
+    """An image from scratch with one static `binary` at `path`, which is its entry point."""
+    entries = [layers.File(path, binary, 0o755), *more]
+
+    def recipe(work: Path) -> tuple[layers.Layer, Path, dict[str, Any]]:
+        file = work / "layer.tar.gz"
+        return layers.from_entries(file, entries), file, {"Entrypoint": [path], "WorkingDir": "/", **settings}
+
+    # The binary lies in a folder whose name is the hash of its sources.
+    key = image.key_of(str(binary.resolve().parent.name), binary.stat().st_size, path, settings, more)
+    return image.ensure(cache, name, key, recipe)
+
+
+def images(cache: Path, programs: dict[str, Path]) -> dict[str, image.Image]:
+    """Images by the file name of their program."""
+    return {
+        "pause": single_binary(
+            cache, "pause", programs["pause"] / "pause", "/pause", {"User": "65535:65535"}
+        ),
+        "coredns": single_binary(
+            cache, "coredns", programs["coredns"] / "coredns", "/coredns", {"User": "65532:65532"}
+        ),
+    }

@@ -1,0 +1,3 @@
+module taskfold.dev/helper
+
+go 1.26

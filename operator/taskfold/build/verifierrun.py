@@ -1,0 +1,27 @@
+"""The VerifierRun that grades one attempt of a TaskRun."""
+
+from typing import Any
+
+from taskfold.api.common import API_VERSION
+from taskfold.api.status import Mode
+from taskfold.api.taskrun import TaskRun
+from taskfold.api.verifierrun import VerifierRun
+from taskfold.build import pod
+
+
+def manifest(run: TaskRun, name: str, attempt: int) -> dict[str, Any]:
+    """The manifest: owned by the run, with the run's own words about verification."""
+    overrides = run.spec.verifier
+    spec: dict[str, Any] = {
+        "source": {"runRef": {"name": run.metadata.name, "uid": run.metadata.uid}},
+        "mode": Mode.SHARED.value,
+        "environmentFrom": [source.wire() for source in run.spec.environment_from],
+        "secretsFrom": [source.wire() for source in run.spec.secrets_from],
+    }
+    if overrides is not None:
+        if overrides.timeout_seconds is not None:
+            spec["timeoutSeconds"] = overrides.timeout_seconds
+        spec["env"] = [variable.wire() for variable in overrides.env]
+    metadata = pod.metadata(run, name, "verifier", attempt)
+    del metadata["annotations"]
+    return {"apiVersion": API_VERSION, "kind": VerifierRun.KIND, "metadata": metadata, "spec": spec}

@@ -1,0 +1,266 @@
+"""What a VerifierRun needs next, in shared mode: hooks, then test.sh in the run's live sandbox, then the verdict.
+
+Guarantees:
+- The pod is not touched before the TaskRun's status names this VerifierRun by uid.
+- The outcome of a phase that ended counts even if the pod is lost by now (C15); a lost pod without it is masked.
+- A reward comes only from what the helper read the moment test.sh ended; it is never made up.
+"""
+
+from taskfold.api import unsupported as unsupported_fields
+from taskfold.api.phases import Phase
+from taskfold.api.reasons import Reason
+from taskfold.api.status import Admitted, Failure, JournalEntry, JournalPhase, Stage, VerifierStatus
+from taskfold.api.verifierrun import VerifierRunStatus
+from taskfold.contract import rewards
+from taskfold.contract.failures import Effect, FailureKind
+from taskfold.decide import pod as pods
+from taskfold.decide import status as to
+from taskfold.decide.plan import NOTHING, Note, Plan, RunPhase
+from taskfold.decide.world import PhaseActive, PhaseDone, PhaseRefused, PhaseUnreached, VerifierWorld
+from taskfold.protocol.phase import PhaseResult, ReadFile
+
+REWARD_JSON = "/logs/verifier/reward.json"
+REWARD_TXT = "/logs/verifier/reward.txt"
+
+HANDOVER_SECONDS = 0.5
+"""How soon to look again whether the TaskRun has handed its pod over, should its event not come."""
+
+REASONS = {
+    FailureKind.MISSING_REWARD: Reason.REWARD_MISSING,
+    FailureKind.INVALID_REWARD: Reason.REWARD_INVALID,
+    FailureKind.VERIFIER_TIMEOUT: Reason.VERIFIER_TIMED_OUT,
+}
+
+
+def decide(world: VerifierWorld) -> Plan:
+    """The next step of this verification."""
+    verifier, status, run = world.verifier, world.verifier.status, world.run
+    if verifier.metadata.deletion_timestamp is not None or status.complete:
+        return NOTHING
+    if status.admitted is not None and status.admitted.spec_digest != world.spec_digest:
+        return _fail(world, Reason.SPEC_CHANGED, "the spec is no longer the one that was admitted")
+    verify = _entry(world, JournalPhase.VERIFY)
+    report = world.phases.get(verify.nonce) if verify is not None else None
+    if verify is not None and isinstance(report, PhaseDone):
+        return _verdict(world, report.result, verify.nonce)
+    if verifier.spec.cancel:
+        return _end(world, Phase.CANCELLED, Reason.CANCELLED, "spec.cancel was set before there was a verdict")
+    paths = unsupported_fields.unsupported(verifier)
+    if paths:
+        return _fail(world, Reason.UNSUPPORTED_FIELD, unsupported_fields.message(paths))
+    if run is None or run.metadata.uid != verifier.spec.source.run_ref.uid:
+        ref = verifier.spec.source.run_ref
+        text = f"there is no TaskRun {ref.name} with uid {ref.uid} in this namespace"
+        return _fail(world, Reason.SOURCE_NOT_FOUND, text)
+    if status.admitted is None:
+        return _admit(world)
+    if run.status.verifier is None or run.status.verifier.uid != verifier.metadata.uid:
+        if run.status.phase is not None and run.status.phase.final:
+            return _fail(world, Reason.NAME_CONFLICT, "the TaskRun has ended without this verification")
+        return Plan(again=HANDOVER_SECONDS)
+    lost = pods.loss(world.pod if world.pod is not None and world.pod.uid == _pod_uid(world) else None)
+    if lost is not None:
+        oom = lost.reason is Reason.OOM_KILLED
+        kind = FailureKind.PROVIDER_OOM_KILLED if oom else FailureKind.PROVIDER_UNAVAILABLE
+        return _mask(world, lost.reason, f"the sandbox was lost: {lost.message}", kind)
+    hooks = _entry(world, JournalPhase.HOOKS)
+    if hooks is not None and hooks.ended_at is None:
+        return _await_hooks(world, hooks)
+    if verify is None:
+        return _admit(world)
+    return _await_phase(world, verify) or Plan(
+        effects=(RunPhase(JournalPhase.VERIFY, verify.nonce),), again=5
+    )
+
+
+def _pod_uid(world: VerifierWorld) -> str | None:
+    attempts = world.run.status.attempts if world.run is not None else ()
+    return attempts[-1].pod_uid if attempts else None
+
+
+def _entry(world: VerifierWorld, phase: JournalPhase) -> JournalEntry | None:
+    return next((e for e in reversed(world.verifier.status.journal) if e.phase is phase), None)
+
+
+def _admit(world: VerifierWorld) -> Plan:
+    """The journal's entries, bound to the pod that will be handed over."""
+    run = world.run
+    if run is None or not run.status.attempts or run.status.admitted is None or world.task is None:
+        return Plan(again=HANDOVER_SECONDS)
+    attempt = run.status.attempts[-1]
+    hooks = (JournalPhase.HOOKS,) if world.task.config.verifier.collect else ()
+    entries = [
+        JournalEntry(
+            phase=phase,
+            attempt=attempt.number,
+            try_=attempt.tries,
+            nonce=nonce,
+            pod_name=attempt.pod_name,
+            pod_uid=attempt.pod_uid,
+        )
+        for phase, nonce in zip((*hooks, JournalPhase.VERIFY), world.nonces, strict=False)
+    ]
+    admitted = world.verifier.status.model_copy(
+        update={
+            "phase": Phase.VERIFYING,
+            "admitted": Admitted(spec_digest=world.spec_digest, task_digest=run.status.admitted.task_digest),
+            "start_time": to.stamp(world.now),
+            "journal": entries,
+            "pod_name": attempt.pod_name,
+            "node_name": attempt.node_name,
+            "verifier": VerifierStatus(mode=world.verifier.spec.mode),
+        }
+    )
+    return Plan(admitted, Note(Reason.VERIFYING), again=0)
+
+
+def _await_hooks(world: VerifierWorld, hooks: JournalEntry) -> Plan:
+    """Collect hooks are best effort: what fails is a warning."""
+    match world.phases.get(hooks.nonce):
+        case PhaseDone(result=result):
+            status = to.closed(world.verifier.status, hooks.nonce, result.ended_at)
+            failed = [run for run in result.runs if not run.succeeded]
+            notes = [
+                f"[[verifier.collect]] {run.name} "
+                + (run.start_error or ("ran over its limit" if run.timed_out else f"ended with {run.return_code}"))
+                for run in failed
+            ]
+            return Plan(to.warned(status, notes), again=0)
+        case PhaseRefused(message=message):
+            status = to.closed(world.verifier.status, hooks.nonce, to.stamp(world.now))
+            return Plan(to.warned(status, [f"[[verifier.collect]] could not be started: {message}"]), again=0)
+        case _:
+            return _await_phase(world, hooks) or Plan(
+                effects=(RunPhase(JournalPhase.HOOKS, hooks.nonce),), again=5
+            )
+
+
+def _await_phase(world: VerifierWorld, entry: JournalEntry) -> Plan | None:
+    """What to do while a phase has no outcome; None: ask for it."""
+    waited = to.seconds_between(world.verifier.status.start_time, to.stamp(world.now)) or 0.0
+    allowed = limit(world) + world.settings.limits.agent_grace_seconds
+    match world.phases.get(entry.nonce):
+        case PhaseRefused(reason="Prepare", message=message):
+            text = f"the sandbox cannot be made ready for the verifier: {message}"
+            return _mask(world, Reason.TAMPERED, text, FailureKind.PROVIDER_UNAVAILABLE)
+        case PhaseRefused(message=message):
+            text = f"the tests could not be copied into the sandbox: {message}"
+            return _mask(world, Reason.TRANSFER_FAILED, text, FailureKind.PROVIDER_UNAVAILABLE)
+        case PhaseActive() | PhaseUnreached() if waited > allowed:
+            text = "the verifier gave no result until the operator's own deadline, well after its limit"
+            return _mask(world, Reason.DEADLINE_EXCEEDED, text, FailureKind.PROVIDER_UNAVAILABLE)
+        case PhaseUnreached(message=message, retry_in=retry_in) if retry_in > 0:
+            return Plan(note=Note(Reason.VERIFYING, message), again=retry_in)
+        case PhaseActive():
+            return Plan(again=max(1.0, allowed - waited + 1))
+        case _:
+            return None
+
+
+def limit(world: VerifierWorld) -> float:
+    """Seconds that the verifier's phases may take by their own limits, hooks included."""
+    if world.task is None:
+        return 600.0
+    config, multipliers = world.task.config.verifier, world.run.spec.multipliers if world.run else None
+    own = world.verifier.spec.timeout_seconds or config.timeout_sec * (multipliers.timeout if multipliers else 1.0)
+    return own + sum(hook.timeout_sec for hook in config.collect)
+
+
+# -- verdicts ------------------------------------------------------------------------------------------------------
+
+
+def _verdict(world: VerifierWorld, result: PhaseResult, nonce: str) -> Plan:
+    test = result.run("test")
+    status = to.closed(world.verifier.status, nonce, result.ended_at)
+    if test is None or test.start_error is not None:
+        why = test.start_error if test is not None else "it was not started"
+        text = f"test.sh could not be started: {why}. The run is masked."
+        return _mask(world, Reason.VERIFIER_ERROR, text, FailureKind.VERIFIER_ERROR)
+    verdict = rewards.judge(
+        _reward_file(result.files.get(REWARD_JSON)),
+        _reward_file(result.files.get(REWARD_TXT)),
+        timed_out=test.timed_out,
+        tail=test.inline,
+    )
+    if verdict.kind is not None and verdict.kind.effect is Effect.MASKED:
+        return _mask(world, Reason.TRANSFER_FAILED, verdict.message, verdict.kind)
+    graded = VerifierStatus(
+        mode=world.verifier.spec.mode,
+        return_code=test.return_code,
+        seconds=test.seconds,
+        timed_out=test.timed_out,
+    )
+    failure = None
+    if verdict.kind is not None:
+        failure = Failure(
+            kind=verdict.kind,
+            reason=REASONS[verdict.kind].value,
+            message=verdict.message,
+            stage=Stage.VERIFICATION,
+        )
+    notes = [f"test.sh's output: {test.output_error}"] if test.output_error else []
+    done = to.moved(
+        to.warned(status, notes),
+        Phase.SUCCEEDED,
+        reward=text_of(verdict.reward),
+        rewards=dict(verdict.rewards),
+        reward_components=list(verdict.components),
+        verifier=graded,
+        failure=failure,
+    )
+    reason = Reason(failure.reason) if failure is not None else Reason.VERDICT_REACHED
+    return _completed(world, done, Note(reason, failure.message if failure else f"reward {done.reward}"))
+
+
+def text_of(reward: float) -> str:
+    """The reward as the status shows it: `1`, `0`, `0.25`; exact, so that `float()` gives the same number back."""
+    return repr(float(reward)).removesuffix(".0")
+
+
+def _reward_file(file: ReadFile | None) -> rewards.RewardFile:
+    if file is None:
+        return rewards.RewardFile(rewards.FileState.MISSING)
+    return rewards.RewardFile(rewards.FileState(file.state.value), file.content)
+
+
+def _mask(world: VerifierWorld, reason: Reason, message: str, kind: FailureKind) -> Plan:
+    return _end(world, Phase.MASKED, reason, message, kind=kind)
+
+
+def _fail(world: VerifierWorld, reason: Reason, message: str) -> Plan:
+    return _end(world, Phase.FAILED, reason, message, terminal=True)
+
+
+def _end(
+    world: VerifierWorld,
+    phase: Phase,
+    reason: Reason,
+    message: str,
+    *,
+    kind: FailureKind | None = None,
+    terminal: bool = False,
+) -> Plan:
+    status = to.ended(
+        world.verifier.status,
+        phase,
+        reason,
+        message,
+        stage=Stage.VERIFICATION,
+        now=world.now,
+        kind=kind,
+        terminal=terminal,
+    )
+    return _completed(world, status, Note(reason, message))
+
+
+def _completed(world: VerifierWorld, status: VerifierRunStatus, note: Note) -> Plan:
+    moment = to.stamp(world.now)
+    complete = status.model_copy(
+        update={
+            "complete": True,
+            "completion_time": moment,
+            "verdict_time": moment,
+            "duration_seconds": to.seconds_between(status.start_time, moment),
+        }
+    )
+    return Plan(complete, note)
