@@ -14,8 +14,8 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
-# A Unix socket's path has at most 107 bytes; the longest one below the state folder needs about 55.
-MAX_STATE_PATH = 50
+# A Unix socket's path has at most 107 bytes; the longest one below the state folder needs 43.
+MAX_STATE_PATH = 60
 # Addresses of the bridge network: the control namespace is .1, node N is .10+N.
 MAX_NODES = 9
 
@@ -167,9 +167,9 @@ def read(options: Mapping[str, str | None], environ: Mapping[str, str] = os.envi
     }
     home = Path(environ.get("HOME") or Path.home())
     name = value["name"]
-    if not re.fullmatch(r"[a-z][a-z0-9-]{0,19}", name):
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,17}", name):
         raise ClusterError(
-            f"the cluster's name {name!r} is not lower-case letters, digits and '-' (up to 20)"
+            f"the cluster's name {name!r} is not lower-case letters, digits and '-' (up to 18)"
         )
     own = "cluster" if name == "taskfold" else f"cluster-{name}"
     state = value["state"] or Path(environ.get("XDG_STATE_HOME") or home / ".local/state") / "taskfold" / own

@@ -1,4 +1,4 @@
-"""Image configurations from a real docker-registry on loopback; from a scripted server what no real one answers."""
+"""Image configurations from a real docker-registry on loopback; hostile answers from a scripted server."""
 
 import asyncio
 import base64
@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from taskfold.effects import errors, registry
+from taskfold.effects import errors, registry, registry_http
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
@@ -53,7 +53,9 @@ class RealRegistry:
     url: str
     headers: dict[str, str] = field(default_factory=dict)
 
-    def request(self, method: str, path: str, body: bytes = b"", kind: str = "application/octet-stream") -> Any:
+    def request(
+        self, method: str, path: str, body: bytes = b"", kind: str = "application/octet-stream"
+    ) -> Any:
         url = path if path.startswith("http") else self.url + path
         headers = self.headers | {"Content-Type": kind}
         request = urllib.request.Request(url, data=body, method=method, headers=headers)
@@ -72,7 +74,9 @@ class RealRegistry:
         self.request("PUT", f"/v2/{repository}/manifests/{tag or digest_of(body)}", body, kind)
         return {"mediaType": kind, "digest": digest_of(body), "size": len(body)}
 
-    def image(self, repository: str, config: object, tag: str | None = None, *, oci: bool = False) -> dict[str, Any]:
+    def image(
+        self, repository: str, config: object, tag: str | None = None, *, oci: bool = False
+    ) -> dict[str, Any]:
         descriptor = self.blob(repository, packed(config))
         document = {
             "schemaVersion": 2,
@@ -82,7 +86,9 @@ class RealRegistry:
         }
         return self.manifest(repository, document, tag)
 
-    def index(self, repository: str, images: dict[str, dict[str, Any]], tag: str, *, oci: bool) -> dict[str, Any]:
+    def index(
+        self, repository: str, images: dict[str, dict[str, Any]], tag: str, *, oci: bool
+    ) -> dict[str, Any]:
         entries = []
         for platform, descriptor in images.items():
             parts = dict(zip(("os", "architecture", "variant"), platform.split("/"), strict=False))
@@ -111,8 +117,10 @@ def running(folder: Path, auth: dict[str, Any] | None = None) -> Iterator[RealRe
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             ["docker-registry", "serve", str(folder / "config.yml")],
-            stdout=log, stderr=log, env=os.environ | {"OTEL_TRACES_EXPORTER": "none"},
-        )  # fmt: skip
+            stdout=log,
+            stderr=log,
+            env=os.environ | {"OTEL_TRACES_EXPORTER": "none"},
+        )
         try:
             wait_for(port, process, folder / "log")
             yield RealRegistry(f"http://127.0.0.1:{port}")
@@ -143,7 +151,12 @@ async def reader(real: RealRegistry) -> AsyncIterator[registry.Registry]:
 
 
 def config(env: str = "A=1", **more: Any) -> dict[str, Any]:
-    return {"os": "linux", "architecture": "amd64", "rootfs": {"type": "layers", "diff_ids": []}, "config": {"Env": [env], **more}}
+    return {
+        "os": "linux",
+        "architecture": "amd64",
+        "rootfs": {"type": "layers", "diff_ids": []},
+        "config": {"Env": [env], **more},
+    }
 
 
 # Names
@@ -164,16 +177,36 @@ def config(env: str = "A=1", **more: Any) -> dict[str, Any]:
         f"python@{DIGEST}": f"docker.io/library/python@{DIGEST}",
         f"quay.io/a:t@{DIGEST}": f"quay.io/a:t@{DIGEST}",
     }.items(),
-)  # fmt: skip
+)
 def test_names(text: str, full: str) -> None:
     assert str(registry.Reference.parse(text)) == full
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "/", "Python", "a b", "python:", "python@sha256:12", "python@md5:" + "a" * 64, "a//b", "../a", "a/../b",
-     "ghcr.io/", "http://ghcr.io/a", "ghcr.io:x/a", "user@ghcr.io/a", "a:b:c", "a\n", "é", "a?x=1", "evil.com#/a", "-a"],
-)  # fmt: skip
+    [
+        "",
+        "/",
+        "Python",
+        "a b",
+        "python:",
+        "python@sha256:12",
+        "python@md5:" + "a" * 64,
+        "a//b",
+        "../a",
+        "a/../b",
+        "ghcr.io/",
+        "http://ghcr.io/a",
+        "ghcr.io:x/a",
+        "user@ghcr.io/a",
+        "a:b:c",
+        "a\n",
+        "é",
+        "a?x=1",
+        "evil.com#/a",
+        "-a",
+    ],
+)
 def test_what_is_no_name(text: str) -> None:
     with pytest.raises(registry.InvalidImage) as caught:
         registry.Reference.parse(text)
@@ -195,7 +228,14 @@ async def test_a_single_image(real: RealRegistry, reader: registry.Registry, oci
 async def test_an_index(real: RealRegistry, reader: registry.Registry, oci: bool) -> None:
     images = {
         each: real.image("team/many", config(f"P={each}"), oci=oci)
-        for each in ("unknown/unknown", "linux/arm64/v8", "linux/arm/v6", "linux/arm/v7", "linux/amd64", "windows/amd64")
+        for each in (
+            "unknown/unknown",
+            "linux/arm64/v8",
+            "linux/arm/v6",
+            "linux/arm/v7",
+            "linux/amd64",
+            "windows/amd64",
+        )
     }
     index = real.index("team/many", images, "1", oci=oci)
     wanted = {
@@ -212,7 +252,10 @@ async def test_an_index(real: RealRegistry, reader: registry.Registry, oci: bool
 
 
 async def test_a_platform_that_is_not_there(real: RealRegistry, reader: registry.Registry) -> None:
-    images = {"linux/arm64/v8": real.image("library/arm", config()), "unknown/unknown": real.image("library/arm", config("B=2"))}
+    images = {
+        "linux/arm64/v8": real.image("library/arm", config()),
+        "unknown/unknown": real.image("library/arm", config("B=2")),
+    }
     real.index("library/arm", images, "1", oci=True)
     with pytest.raises(registry.ImageNotFound, match="no image for linux/amd64, only for linux/arm64/v8"):
         await reader.image_config("arm:1")
@@ -234,9 +277,18 @@ async def test_a_tag_that_moves_is_noticed(real: RealRegistry, reader: registry.
 
 async def test_everything_that_a_configuration_says(real: RealRegistry, reader: registry.Registry) -> None:
     said = config(
-        "A=b=c", WorkingDir="/srv", User="1000:www", Entrypoint=["/entry", "a b"], Cmd=["run"],
-        Healthcheck={"Test": ["CMD-SHELL", "true"], "Interval": 2_500_000_000, "Timeout": 1_000_000_000, "Retries": 4},
-    )  # fmt: skip
+        "A=b=c",
+        WorkingDir="/srv",
+        User="1000:www",
+        Entrypoint=["/entry", "a b"],
+        Cmd=["run"],
+        Healthcheck={
+            "Test": ["CMD-SHELL", "true"],
+            "Interval": 2_500_000_000,
+            "Timeout": 1_000_000_000,
+            "Retries": 4,
+        },
+    )
     real.image("library/full", said, "1")
     found = (await reader.image_config("full:1")).config
     assert dict(found.env) == {"A": "b=c"}
@@ -245,8 +297,12 @@ async def test_everything_that_a_configuration_says(real: RealRegistry, reader: 
     assert found.healthcheck is not None
 
 
-@pytest.mark.parametrize("said", [{"config": None}, {}, {"config": {}}, {"config": {"Env": None, "Cmd": None, "User": ""}}])
-async def test_a_configuration_that_says_nothing(real: RealRegistry, reader: registry.Registry, said: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "said", [{"config": None}, {}, {"config": {}}, {"config": {"Env": None, "Cmd": None, "User": ""}}]
+)
+async def test_a_configuration_that_says_nothing(
+    real: RealRegistry, reader: registry.Registry, said: dict[str, Any]
+) -> None:
     real.image("library/empty", said, "1")
     found = (await reader.image_config("empty:1")).config
     assert not found.env
@@ -261,14 +317,31 @@ async def test_a_configuration_that_says_nothing(real: RealRegistry, reader: reg
 async def test_an_image_that_buildah_made(
     real: RealRegistry, reader: registry.Registry, tmp_path: Path, form: str
 ) -> None:
-    base = ["buildah", "--root", str(tmp_path / "root"), "--runroot", str(tmp_path / "run"), "--storage-driver", "vfs"]
+    base = [
+        "buildah",
+        "--root",
+        str(tmp_path / "root"),
+        "--runroot",
+        str(tmp_path / "run"),
+        "--storage-driver",
+        "vfs",
+    ]
 
     def buildah(*arguments: str) -> str:
         done = subprocess.run([*base, *arguments], capture_output=True, text=True, check=True, timeout=60)
         return done.stdout.strip()
 
     made = buildah("from", "scratch")
-    options = ["--env", "GREETING=hello world", "--user", "app", "--workingdir", "/srv", "--entrypoint", '["/entry"]']
+    options = [
+        "--env",
+        "GREETING=hello world",
+        "--user",
+        "app",
+        "--workingdir",
+        "/srv",
+        "--entrypoint",
+        '["/entry"]',
+    ]
     health = ["--healthcheck", "CMD-SHELL true"] if form == "docker" else []
     buildah("config", *options, *health, made)
     buildah("commit", "--format", form, made, "built")
@@ -297,7 +370,10 @@ async def test_what_is_not_found(real: RealRegistry, reader: registry.Registry, 
 
 async def test_unreachable_is_said_at_once() -> None:
     port = free_port()
-    async with registry.Registry({"_default": [f"http://127.0.0.1:{port}"]}, upstream=False) as reader, asyncio.timeout(10):
+    async with (
+        registry.Registry({"_default": [f"http://127.0.0.1:{port}"]}, upstream=False) as reader,
+        asyncio.timeout(10),
+    ):
         with pytest.raises(registry.Unreachable, match=str(port)) as caught:
             await reader.image_config("python:3.13-slim")
     assert "registry.mirrors" in caught.value.remedy
@@ -339,7 +415,10 @@ async def test_a_login_that_is_missing_or_wrong(basic: RealRegistry, password: s
 
 
 async def test_a_login_is_not_sent_to_another_host(basic: RealRegistry) -> None:
-    auth = {"docker.io": registry.Credential("ada", "secret"), "127.0.0.1": registry.Credential("ada", "secret")}
+    auth = {
+        "docker.io": registry.Credential("ada", "secret"),
+        "127.0.0.1": registry.Credential("ada", "secret"),
+    }
     async with registry.Registry({"docker.io": [basic.url]}, auth, upstream=False) as reader:
         with pytest.raises(registry.Unauthorised, match="anonymous"):
             await reader.image_config("private:1")
@@ -368,13 +447,26 @@ class TokenServer:
         login = request.headers.get("Authorization")
         if login not in (None, "Basic " + base64.b64encode(b"ada:secret").decode()):
             return web.json_response({"details": "no"}, status=401)
-        granted = [{"type": kind, "name": name, "actions": actions.split(",")}] if login or name.startswith("public/") else []
+        granted = (
+            [{"type": kind, "name": name, "actions": actions.split(",")}]
+            if login or name.startswith("public/")
+            else []
+        )
         return web.json_response({"token": self.sign(granted, request.query["service"])})
 
     def sign(self, access: list[dict[str, Any]], service: str) -> str:
         now = int(time.time())
         header = {"typ": "JWT", "alg": "RS256", "x5c": [self.certificate]}
-        claims = {"iss": "tests", "sub": "", "aud": service, "exp": now + 60, "nbf": now - 10, "iat": now, "jti": str(now), "access": access}
+        claims = {
+            "iss": "tests",
+            "sub": "",
+            "aud": service,
+            "exp": now + 60,
+            "nbf": now - 10,
+            "iat": now,
+            "jti": str(now),
+            "access": access,
+        }
         text = ".".join(encoded(packed(part)) for part in (header, claims))
         command = ["openssl", "dgst", "-sha256", "-sign", str(self.key)]
         signature = subprocess.run(command, input=text.encode(), capture_output=True, check=True).stdout
@@ -389,8 +481,13 @@ def encoded(content: bytes) -> str:
 async def serving(handler: Any, port: int = 0) -> AsyncIterator[str]:
     """A scripted HTTP server on loopback; its URL."""
     application = web.Application()
-    application.router.add_route("*", "/{tail:.*}", handler)
-    runner = web.AppRunner(application)
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        answer: web.StreamResponse = await handler(request)
+        return answer
+
+    application.router.add_route("*", "/{tail:.*}", handle)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
@@ -403,13 +500,32 @@ async def serving(handler: Any, port: int = 0) -> AsyncIterator[str]:
 @pytest.fixture
 async def tokens(tmp_path: Path) -> AsyncIterator[tuple[TokenServer, RealRegistry]]:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=tests", "-days", "2",
-               "-keyout", str(key), "-out", str(certificate)]  # fmt: skip
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=tests",
+        "-days",
+        "2",
+        "-keyout",
+        str(key),
+        "-out",
+        str(certificate),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     server = TokenServer(key, "".join(certificate.read_text().splitlines()[1:-1]))
     async with serving(server.answer) as url:
         server.url = f"{url}/token"
-        settings = {"realm": server.url, "service": "tests", "issuer": "tests", "rootcertbundle": str(certificate)}
+        settings = {
+            "realm": server.url,
+            "service": "tests",
+            "issuer": "tests",
+            "rootcertbundle": str(certificate),
+        }
         with running(tmp_path, {"token": settings}) as started:
             for repository in ("public/one", "public/two", "private/one"):
                 grant = [{"type": "repository", "name": repository, "actions": ["pull", "push"]}]
@@ -457,7 +573,13 @@ class Script:
 
     def image(self, repository: str, said: object) -> str:
         body = packed(said)
-        manifest = packed({"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": {"digest": digest_of(body), "size": len(body)}})
+        manifest = packed(
+            {
+                "schemaVersion": 2,
+                "mediaType": OCI_MANIFEST,
+                "config": {"digest": digest_of(body), "size": len(body)},
+            }
+        )
         headers = {"Docker-Content-Digest": digest_of(manifest), "Content-Type": OCI_MANIFEST}
         for name in ("1", digest_of(manifest)):
             self.answers[f"/v2/{repository}/manifests/{name}"] = (200, headers, manifest)
@@ -474,7 +596,10 @@ async def scripted(script: Script) -> AsyncIterator[registry.Registry]:
 async def test_mirrors_are_asked_in_order_with_the_namespace(real: RealRegistry) -> None:
     real.image("library/mirrored", config(), "1")
     first = Script()
-    async with serving(first) as url, registry.Registry({"docker.io": [url, real.url]}, upstream=False) as reader:
+    async with (
+        serving(first) as url,
+        registry.Registry({"docker.io": [url, real.url]}, upstream=False) as reader,
+    ):
         assert (await reader.image_config("mirrored:1")).config.env == {"A": "1"}
     assert first.asked == ["HEAD /v2/library/mirrored/manifests/1?ns=docker.io"]
 
@@ -511,7 +636,9 @@ async def test_the_error_names_every_endpoint_and_the_last_one_decides(real: Rea
         assert all(url.removeprefix("http://") in str(caught.value) for url in urls)
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:5000", "ftp://h", "http://", "http://ada:secret@h", "http://h?x=1"])
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:5000", "ftp://h", "http://", "http://ada:secret@h", "http://h?x=1"]
+)
 def test_a_mirror_that_is_no_url(url: str) -> None:
     with pytest.raises(errors.RegistryError) as caught:
         registry.Registry({"docker.io": [url]})
@@ -596,10 +723,21 @@ def hostile(name: str) -> Script:
 
 @pytest.mark.parametrize(
     "name",
-    ["manifest-too-large", "config-too-large", "config-of-another-digest", "child-of-another-digest", "not-json",
-     "not-an-object", "deep", "schema-1", "digest-with-a-path", "compressed", "index-in-index-in-index",
-     "config-of-strange-types"],
-)  # fmt: skip
+    [
+        "manifest-too-large",
+        "config-too-large",
+        "config-of-another-digest",
+        "child-of-another-digest",
+        "not-json",
+        "not-an-object",
+        "deep",
+        "schema-1",
+        "digest-with-a-path",
+        "compressed",
+        "index-in-index-in-index",
+        "config-of-strange-types",
+    ],
+)
 async def test_an_answer_that_is_no_image(name: str) -> None:
     async with scripted(hostile(name)) as reader:
         with pytest.raises(registry.InvalidImage) as caught:
@@ -612,7 +750,7 @@ async def test_an_answer_that_is_no_image(name: str) -> None:
     ("status", "body", "expected"),
     [
         (404, b"", registry.ImageNotFound),
-        (403, packed({"errors": [{"code": "DENIED", "message": "no entry"}]}), registry.Unauthorised),
+        (403, packed({"errors": [{"code": "DENIED", "message": "no\x1b[2J\nentry"}]}), registry.Unauthorised),
         (401, b"", registry.Unauthorised),
         (429, b"", registry.Unreachable),
         (500, b"\xff", registry.Unreachable),
@@ -629,11 +767,21 @@ async def test_statuses(status: int, body: bytes, expected: type[Exception]) -> 
 
 @pytest.mark.parametrize(
     "challenge",
-    ["", "Bearer", 'Bearer realm=""', 'Bearer realm="/token"', 'Bearer realm="file:///etc/passwd"', "Negotiate", 'Basic realm="x"',
-     'Bearer realm="http://[bad"'],
-)  # fmt: skip
+    [
+        "",
+        "Bearer",
+        'Bearer realm=""',
+        'Bearer realm="/token"',
+        'Bearer realm="file:///etc/passwd"',
+        "Negotiate",
+        'Basic realm="x"',
+        'Bearer realm="http://[bad"',
+    ],
+)
 async def test_a_challenge_that_cannot_be_met(challenge: str) -> None:
-    script = Script({"/v2/library/app/manifests/1": (401, {"WWW-Authenticate": challenge} if challenge else {}, b"")})
+    script = Script(
+        {"/v2/library/app/manifests/1": (401, {"WWW-Authenticate": challenge} if challenge else {}, b"")}
+    )
     async with scripted(script) as reader:
         with pytest.raises(errors.RegistryError):
             await reader.image_config("app:1")
@@ -645,9 +793,8 @@ async def test_a_login_does_not_follow_a_redirect() -> None:
     script.image("library/app", config())
     blob = next(path for path in script.answers if "/blobs/" in path)
     elsewhere.answers["/cdn"] = script.answers[blob]
-    async with serving(elsewhere) as other, serving(script) as url:
+    async with serving(elsewhere) as other:
         script.answers[blob] = (307, {"Location": f"{other}/cdn"}, b"")
-        manifest = script.answers["/v2/library/app/manifests/1"]
 
         async def login_first(request: web.Request) -> web.Response:
             if "Authorization" not in request.headers:
@@ -658,7 +805,6 @@ async def test_a_login_does_not_follow_a_redirect() -> None:
             auth = {guarded.removeprefix("http://"): registry.Credential("ada", "secret")}
             async with registry.Registry({"_default": [guarded]}, auth, upstream=False) as reader:
                 assert (await reader.image_config("app:1")).config.env == {"A": "1"}
-    assert manifest[0] == 200
     assert all(script.logins)
     assert elsewhere.logins == [None]
 
@@ -703,16 +849,26 @@ async def test_a_private_address_is_not_contacted_unless_it_is_trusted() -> None
 @pytest.mark.parametrize(
     ("address", "public"),
     {
-        "127.0.0.1": False, "10.0.0.1": False, "172.16.0.1": False, "192.168.1.1": False, "169.254.169.254": False,
-        "100.64.0.1": False, "0.0.0.0": False, "::1": False, "fe80::1%2": False, "fd00::1": False, "::ffff:10.0.0.1": False,
-        "1.1.1.1": True, "2606:4700::1111": True,
+        "127.0.0.1": False,
+        "10.0.0.1": False,
+        "172.16.0.1": False,
+        "192.168.1.1": False,
+        "169.254.169.254": False,
+        "100.64.0.1": False,
+        "0.0.0.0": False,
+        "::1": False,
+        "fe80::1%2": False,
+        "fd00::1": False,
+        "::ffff:10.0.0.1": False,
+        "1.1.1.1": True,
+        "2606:4700::1111": True,
     }.items(),
-)  # fmt: skip
+)
 def test_public_addresses(address: str, public: bool) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     info = (family, socket.SOCK_STREAM, 0, "", (address, 443))
     if public:
-        registry._public_socket(info).close()  # makes a socket; connects to nothing
+        registry_http.public_socket(info).close()  # makes a socket; connects to nothing
     else:
         with pytest.raises(PermissionError):
-            registry._public_socket(info)
+            registry_http.public_socket(info)

@@ -132,7 +132,7 @@ class Agent(Model):
 
     @property
     def name(self) -> str:
-        """The variant in use, as status.agent.name shows it: oracle, nop, script, a profile's own name, external."""
+        """The variant in use, as status.agent.name shows it; of a profile its own name."""
         if self.profile is not None:
             return self.profile.name
         return next((name for name in _AGENTS if getattr(self, name) is not None), "")

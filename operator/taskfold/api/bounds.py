@@ -83,6 +83,8 @@ def _whole_bound() -> Iterator[tuple[str, Step]]:
         yield "some steps", _steps(count)
     yield "old phases of the journal", _journal(4)
     yield "old attempts", _attempts(1)
+    yield "some timings", _timings(0)
+    yield "parts of texts", _task_words
 
 
 def _rewards(count: int) -> Step:
@@ -179,6 +181,15 @@ def _texts(limit: int) -> Step:
         return status.model_copy(update=update)
 
     return shrink
+
+
+def _task_words(status: Status) -> Status:
+    """The names that the task gives itself and its image."""
+    if not isinstance(status, TaskRunStatus) or status.task is None:
+        return status
+    task = status.task
+    words = {"id": task.id and clip(task.id, 100), "image": task.image and clip(task.image, 100)}
+    return status.model_copy(update={"task": task.model_copy(update=words)})
 
 
 def _with_note(status: Status, left_out: Sequence[str]) -> Status:

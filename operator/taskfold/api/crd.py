@@ -161,7 +161,8 @@ def _name_rules(kind: type[Resource]) -> list[Schema]:
         {
             "rule": f"self.metadata.name.size() <= {MAX_RUN_NAME} && !self.metadata.name.contains('.')",
             "message": (
-                f"the name of a TaskRun has at most {MAX_RUN_NAME} characters and no dots: it becomes the start of "
+                f"the name of a TaskRun has at most {MAX_RUN_NAME} characters and no dots: it becomes "
+                "the start of "
                 "the names of its pods, which are host names of at most 63 characters"
             ),
         }
@@ -180,8 +181,8 @@ def structural(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schem
             case "properties":
                 if value:
                     result[keyword] = {name: structural(child, definitions) for name, child in value.items()}
-            case "items":
-                result[keyword] = structural(value, definitions)
+            case "items":  # a default inside a list makes `kubectl apply` see a change every time
+                result[keyword] = _without_defaults(structural(value, definitions))
             case "additionalProperties":
                 if isinstance(value, Mapping) and value:
                     result[keyword] = structural(value, definitions)
@@ -218,7 +219,7 @@ def _merged(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[
 
 
 def _without_defaults(node: Schema) -> Schema:
-    """A status says what the operator wrote: the API server adds nothing to it."""
+    """A node to which the API server adds nothing: list items, and a status, which says what was written."""
     result = {key: value for key, value in node.items() if key != "default"}
     if "properties" in result:
         result["properties"] = {

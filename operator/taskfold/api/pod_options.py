@@ -43,7 +43,7 @@ class Toleration(Model):
         default=None, max_length=317, description="Key of the taint. Unset with Exists: every taint."
     )
     operator: Literal["Exists", "Equal"] = Field(
-        default="Equal", description="Exists: the key is enough. Equal: the value must match too."
+        default="Equal", description="Exists: the key is enough. Equal or unset: the value must match too."
     )
     value: LabelValue | None = Field(default=None, description="Value of the taint, for Equal.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
@@ -59,7 +59,7 @@ class Toleration(Model):
 class LabelSelectorRequirement(Model):
     """One expression of a label selector."""
 
-    key: LabelKey = Field(description="Label key.")
+    key: LabelKey = Field(description="Key of the label.")
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
         description="How the key relates to the values."
     )

@@ -19,7 +19,7 @@ NOT_RELATIVE = (
 
 
 def rule(expression: str, message: str, *, at: str | None = None) -> JsonDict:
-    """One rule: what must hold, what the user reads otherwise, and the path (".cancel") that the error names."""
+    """One rule: what must hold, what the user reads otherwise, and the path that the error names."""
     return {"rule": expression, "message": message, **({"fieldPath": at} if at else {})}
 
 
@@ -37,7 +37,7 @@ def exactly_one(names: Sequence[str]) -> JsonDict:
 
 
 def relative_path(path: str) -> str:
-    """A CEL expression: `path` (an expression itself) is a relative path of plain parts, at most 512 characters."""
+    """A CEL expression: `path` (an expression itself) is a relative path of plain parts."""
     parts = f"('/' + {path} + '/')"
     plain = " && ".join(f"!{parts}.contains('{bad}')" for bad in ("//", "/./", "/../"))
     return f"{path}.size() <= {MAX_PATH} && {plain}"

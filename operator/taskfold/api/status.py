@@ -33,6 +33,7 @@ MAX_CONDITIONS = 8
 
 Text = Annotated[str, Clipped(MAX_SHORT_TEXT)]
 Word = Annotated[str, Clipped(253)]
+Number = Annotated[str, Clipped(64)]
 Note = Annotated[str, Clipped(MAX_WARNING)]
 
 
@@ -140,7 +141,7 @@ class StepStatus(Model):
     """The result of one turn of a multi-step task."""
 
     name: Word = Field(description="Name of the step.")
-    reward: Word | None = Field(
+    reward: Number | None = Field(
         default=None, description="Reward of the step as a decimal text. Unset: none."
     )
     masked: bool = Field(default=False, description="True: the step cannot be graded.")
@@ -163,10 +164,10 @@ class TaskStatus(Model):
     """The task as it was found in its source."""
 
     id: Word | None = Field(default=None, description="Name of the task in results.")
-    image: Annotated[str, Clipped(1024)] | None = Field(
+    image: Annotated[str, Clipped(MAX_SHORT_TEXT)] | None = Field(
         default=None, description="Image of the agent's sandbox, as the task names it."
     )
-    image_digest: Annotated[str, Clipped(1024)] | None = Field(
+    image_digest: Annotated[str, Clipped(MAX_SHORT_TEXT)] | None = Field(
         default=None, description="The image that the node really ran, with its digest."
     )
 
@@ -254,7 +255,7 @@ class Status(Model):
     observed_generation: int | None = Field(
         default=None, ge=0, description="The metadata.generation that this status was computed from."
     )
-    reward: Word | None = Field(
+    reward: Number | None = Field(
         default=None,
         description="The reward as a decimal text, for example 1, 0 or 0.25. Unset: there is no verdict.",
     )

@@ -54,7 +54,7 @@ class InlineSource(Model):
         max_length=MAX_FILES,
         description=(
             "Files that are not text: relative path to content in base64. A path may not stand in "
-            "`files` too."
+            "`files` too; an empty file belongs there."
         ),
         json_schema_extra=_PATHS_ARE_RELATIVE,
     )

@@ -336,7 +336,7 @@ class TaskRunStatus(Status):
             "x-kubernetes-list-map-keys": ["number"],
         },
     )
-    store: Annotated[str, Clipped(1024)] | None = Field(
+    store: Annotated[str, Clipped(512)] | None = Field(
         default=None, description="Prefix in the operator's store under which the run's files are kept."
     )
 

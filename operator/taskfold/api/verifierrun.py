@@ -101,7 +101,7 @@ class VerifierRunSpec(Spec):
 class VerifierRunStatus(Status):
     """How the verification goes, and how it went. Written by the operator only."""
 
-    store: Annotated[str, Clipped(1024)] | None = Field(
+    store: Annotated[str, Clipped(512)] | None = Field(
         default=None,
         description="Prefix in the operator's store under which the verification's files are kept.",
     )

@@ -275,11 +275,10 @@ def _env_words(rest: str, escape: str) -> Iterator[Word]:
     """`A=1 B="x y"`, or the old form `A the rest of the line`."""
     words = split(rest, escape)
     if "=" not in words[0]:
-        name, *value = rest.split(maxsplit=1)
-        if not value:
+        pair = rest.split(maxsplit=1)
+        if len(pair) < 2:
             raise WordError("needs a name and a value")
-        yield parse_word(name, escape)
-        yield parse_word(value[0], escape)
+        yield from (parse_word(part, escape) for part in pair)
         return
     for word in words:
         name, equals, value = word.partition("=")

@@ -93,6 +93,11 @@ def resolve_task(
     return Resolved(sandbox, verifier, oracle)
 
 
+def literals(table: Mapping[str, str]) -> dict[str, str]:
+    """The part of an env table that is written out: what holds no template, and so no secret."""
+    return {name: value for name, value in table.items() if _TEMPLATE.fullmatch(value) is None}
+
+
 def cpu_hints(cpus: float | None) -> dict[str, str]:
     """Thread-count variables for a sandbox with a CPU limit: the limit rounded down, at least 1."""
     if cpus is None:

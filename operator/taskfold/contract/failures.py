@@ -102,7 +102,7 @@ _FACTS = {
         Effect.MASKED,
         "The sandbox was lost, the image has no tar, gzip or find, or files could not be copied in or out.",
     ),
-    FailureKind.PROVIDER_OOM_KILLED: _reserved(
+    FailureKind.PROVIDER_OOM_KILLED: _emitted(
         Effect.MASKED, "The sandbox was killed because it used more memory than its limit."
     ),
     FailureKind.PROVIDER_QUOTA_EXHAUSTED: _reserved(

@@ -1,7 +1,7 @@
 """The image configuration on record of one run: what a pull-mode Dockerfile makes of its base.
 
-A prebuilt `docker_image` without a Dockerfile has no record (the contract's "image configuration on record"); then
-there is no RecordedImage, whatever else may be known about the image.
+A prebuilt `docker_image` without a Dockerfile has no record (the contract's "image configuration on record");
+then there is no RecordedImage, whatever else may be known about the image.
 """
 
 from __future__ import annotations

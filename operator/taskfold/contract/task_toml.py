@@ -251,7 +251,7 @@ class TaskToml(Table):
 
     deprecated: ClassVar[dict[str, str]] = {
         "version": "`schema_version`.",
-        "multi_step_reward_mode": "Nothing; it is dropped.",
+        "multi_step_reward_mode": "nothing; it is dropped.",
     }
 
     schema_version: Annotated[str, Key("Version of the format.", 'Write "1.4".')] = SCHEMA_VERSION

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from taskfold.api.reasons import Reason
 from taskfold.api.status import Status
+from taskfold.contract.images import RecordedImage
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,13 @@ class StoreSnapshot:
     """Keep the task folder under its digest; everything later reads this copy only (C25)."""
 
     digest: str
+
+
+@dataclass(frozen=True)
+class StoreRecordedImage:
+    """Keep the image's configuration on record with the run: the registry's tag may move."""
+
+    recorded: RecordedImage
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,7 @@ class DeleteRun:
 
 Effect = (
     StoreSnapshot
+    | StoreRecordedImage
     | CreatePod
     | DeletePod
     | StoreImageUser

@@ -35,6 +35,7 @@ from taskfold.decide.plan import (
     Note,
     Plan,
     RunPhase,
+    StoreRecordedImage,
     StoreSnapshot,
 )
 from taskfold.decide.pod import Loss, Standing
@@ -139,7 +140,7 @@ def _admit(world: RunWorld) -> Plan:
             return _refuse(world, Reason(reason), message)
         case Refusal(reason=reason, message=message):
             return _wait_for_source(world, Reason(reason), message)
-        case Admission(digest=digest, task=task):
+        case Admission(digest=digest, task=task, recorded=recorded):
             pass
         case _:
             return Plan(again=RETRY_SECONDS)
@@ -157,7 +158,9 @@ def _admit(world: RunWorld) -> Plan:
         }
     )
     note = Note(Reason.ADMITTED, f"task {task.id}, digest {digest}")
-    return Plan(to.warned(admitted, task.warnings), note, (StoreSnapshot(digest),), again=0)
+    record = (StoreRecordedImage(recorded),) if recorded is not None else ()
+    effects = (StoreSnapshot(digest), *record)
+    return Plan(to.warned(admitted, task.warnings), note, effects, again=0)
 
 
 def _wait_for_source(world: RunWorld, reason: Reason, message: str) -> Plan:

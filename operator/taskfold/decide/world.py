@@ -11,6 +11,7 @@ from datetime import datetime
 from taskfold.api.settings import Settings
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
+from taskfold.contract.images import RecordedImage
 from taskfold.contract.loader import Task
 from taskfold.decide.pod import PodView
 from taskfold.protocol.phase import PhaseResult, User
@@ -56,6 +57,7 @@ class Admission:
 
     digest: str
     task: Task
+    recorded: RecordedImage | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class RunWorld:
     task: Task | None = None
     pod: PodView | None = None
     phases: Mapping[str, PhaseReport] = field(default_factory=dict)
+    recorded: RecordedImage | None = None
     image_user: User | None = None
     verifier: VerifierRun | None = None
     store_prefix: str | None = None

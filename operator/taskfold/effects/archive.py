@@ -148,7 +148,7 @@ class Unpacked:
 
 
 def unpack(source: Input, root: Path, *, max_bytes: int, max_entries: int) -> Unpacked:
-    """Unpack below `root` (made if missing). `UnsafeArchive`, `LimitExceeded`, `Truncated`; OSError passes."""
+    """Unpack below `root` (made if missing). Raises UnsafeArchive, LimitExceeded, Truncated, OSError."""
     done = Unpacked()
     root.mkdir(parents=True, exist_ok=True)
     tree = _Tree(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))

@@ -408,7 +408,7 @@ def _pause(failure: errors.ApiError, attempt: int, *, repeatable: bool) -> float
     """Seconds until the next attempt, None for never."""
     match failure:
         case errors.TooManyRequests():
-            wait: float = failure.retry_after if failure.retry_after is not None else 1.0
+            wait = 1.0 if failure.retry_after is None else failure.retry_after
             return wait + random.uniform(0, 0.25)  # noqa: S311  (spreads clients, protects nothing)
         case errors.Unavailable(sent=False) if not isinstance(failure.__cause__, aiohttp.ClientSSLError):
             pass
@@ -416,7 +416,7 @@ def _pause(failure: errors.ApiError, attempt: int, *, repeatable: bool) -> float
             pass
         case _:
             return None
-    return min(5.0, 0.1 * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311
+    return min(5.0, 0.1 * 2.0**attempt) * random.uniform(0.5, 1.0)  # noqa: S311
 
 
 async def _raise_typed(response: aiohttp.ClientResponse) -> None:

@@ -40,7 +40,7 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
-class _Login:
+class Login:
     """One reading of the configuration, before an SSL context is made of it."""
 
     server: str
@@ -58,7 +58,7 @@ class _Login:
 class Source:
     """Credentials that stay valid. Safe for concurrent use within one event loop."""
 
-    def __init__(self, read: Callable[[], _Login], *, fresh_seconds: float = FRESH_SECONDS) -> None:
+    def __init__(self, read: Callable[[], Login], *, fresh_seconds: float = FRESH_SECONDS) -> None:
         self._read = read
         self._fresh_seconds = fresh_seconds
         self._lock = asyncio.Lock()
@@ -109,7 +109,7 @@ class Source:
             proxy=login.proxy,
         )
 
-    def _context(self, login: _Login) -> ssl.SSLContext | None:
+    def _context(self, login: Login) -> ssl.SSLContext | None:
         """One context as long as its material is the same: connections are pooled by it."""
         material = (login.server.startswith("https"), login.ca, login.certificate, login.key, login.verify)
         fingerprint = hashlib.sha256(repr(material).encode()).digest()
@@ -120,7 +120,7 @@ class Source:
 
 def static(server: str, token: str | None = None) -> Source:
     """A server and a token that never change, for `kubectl proxy` and tests."""
-    return Source(lambda: _Login(server=server, token=token))
+    return Source(lambda: Login(server=server, token=token))
 
 
 def find(kubeconfig: str | None = None, *, context: str | None = None) -> Source:
@@ -136,7 +136,7 @@ def find(kubeconfig: str | None = None, *, context: str | None = None) -> Source
 def in_cluster(directory: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.environ) -> Source:
     """The service account of this pod."""
 
-    def read() -> _Login:
+    def read() -> Login:
         host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
         if not host:
             raise errors.CredentialError(
@@ -146,7 +146,7 @@ def in_cluster(directory: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = o
         if not token:
             raise errors.CredentialError(f"{directory / 'token'} is empty")
         namespace = directory / "namespace"
-        return _Login(
+        return Login(
             server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
             namespace=namespace.read_text().strip() if namespace.exists() else "default",
             ca=(directory / "ca.crt").read_bytes(),
@@ -209,7 +209,7 @@ def _material(entry: Mapping[str, Any], key: str) -> bytes | None:
     return None
 
 
-def _read_kubeconfig(paths: list[Path], name: str | None) -> _Login:
+def _read_kubeconfig(paths: list[Path], name: str | None) -> Login:
     config = _merged(paths)
     context = _context_of(config, name)
     cluster = _entry(config, "clusters", context.get("cluster"))
@@ -217,7 +217,7 @@ def _read_kubeconfig(paths: list[Path], name: str | None) -> _Login:
     token = user.get("token")
     if token_file := user.get("tokenFile"):
         token = Path(user["_dir"], str(token_file)).read_text().strip()
-    return _Login(
+    return Login(
         server=cluster["server"],
         namespace=context.get("namespace") or "default",
         ca=_material(cluster, "certificate-authority"),
@@ -231,7 +231,7 @@ def _read_kubeconfig(paths: list[Path], name: str | None) -> _Login:
     )
 
 
-def _read_by_plugin(path: str, name: str | None) -> _Login:
+def _read_by_plugin(path: str, name: str | None) -> Login:
     """Exec plugins and auth providers: the `kubernetes` package knows them."""
     from kubernetes import client, config  # noqa: PLC0415  (50 MB; only here)
 
@@ -246,7 +246,7 @@ def _read_by_plugin(path: str, name: str | None) -> _Login:
         ) from error
     bearer = (loaded.api_key or {}).get("authorization") or (loaded.api_key or {}).get("BearerToken") or ""
     merged = _merged([Path(part).expanduser() for part in path.split(os.pathsep) if part])
-    return _Login(
+    return Login(
         server=loaded.host,
         namespace=_context_of(merged, name).get("namespace") or "default",
         ca=Path(loaded.ssl_ca_cert).read_bytes() if loaded.ssl_ca_cert else None,
@@ -259,7 +259,7 @@ def _read_by_plugin(path: str, name: str | None) -> _Login:
     )
 
 
-def _ssl_context(login: _Login) -> ssl.SSLContext | None:
+def _ssl_context(login: Login) -> ssl.SSLContext | None:
     if not login.server.startswith("https"):
         return None
     context = ssl.create_default_context(cadata=login.ca.decode() if login.ca else None)

@@ -1,45 +1,46 @@
-"""The configuration of an image (user, environment, entrypoint, …), read from its registry without pulling it.
+"""The configuration of an image (user, environment, entrypoint, …), read from its registry, nothing pulled.
 
-Guarantees: every byte that is used was proven by its digest; every answer is bounded and every wait has a limit;
-a host that only an image's name mentions is reached over https and at public addresses only, so that a task
-cannot make the operator talk to the cluster's inside; credentials go to the host they are configured for. It
-never writes to a registry and never pulls a layer.
-
-    RegistryError
-    ├── ImageNotFound      the registry has no such image, tag, digest or platform
-    ├── Unauthorised       credentials are missing or not enough
-    ├── Unreachable        no answer, 429 or 5xx: may work later
-    └── InvalidImage       the answer is not an image we can read
+Guarantees: every byte that is used was proven by its digest; every answer is bounded and every wait has a
+limit; a host that only an image's name mentions is reached over https and at public addresses only, so that a
+task cannot make the operator talk to the cluster's inside; a login goes to the host it is configured for. It
+never writes to a registry.
 """
 
 import asyncio
 import collections
-import contextlib
 import hashlib
-import ipaddress
-import json
 import re
-import socket
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import aiohttp
 import yarl
 
 from taskfold.contract import dockerfile
-from taskfold.effects import errors
+from taskfold.effects import errors, registry_http
+from taskfold.effects.registry_http import Credential, ImageNotFound, InvalidImage, Unauthorised, Unreachable
+
+__all__ = [
+    "Credential",
+    "ImageNotFound",
+    "ImageRecord",
+    "InvalidImage",
+    "Platform",
+    "Reference",
+    "Registry",
+    "Unauthorised",
+    "Unreachable",
+]
 
 MANIFEST_BYTES = 4 * 1024 * 1024
 """The limit that registries themselves have for a manifest."""
 CONFIG_BYTES = 8 * 1024 * 1024
-TOKEN_BYTES = 1024 * 1024
 LOOKUP_SECONDS = 60.0
 """One image, all its mirrors and requests."""
-REQUEST = aiohttp.ClientTimeout(total=20, sock_connect=5)
 CACHED_IMAGES = 512
 LOOKUPS = 8
-"""Lookups at a time: a burst of runs of one image then causes few requests, the rest finds the cache filled."""
+"""Lookups at a time: in a burst of runs of one image, most find the cache filled."""
 INDEX_DEPTH = 2
 
 DOCKER_HUB = "docker.io"
@@ -58,30 +59,6 @@ _REFERENCE = re.compile(
     re.ASCII,
 )
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::\d{1,5})?")
-
-
-class ImageNotFound(errors.RegistryError):
-    """There is no such image. Terminal: asking again does not help."""
-
-
-class Unauthorised(errors.RegistryError):
-    """401 or 403. Docker Hub and others answer so for names that do not exist as well."""
-
-
-class Unreachable(errors.RegistryError):
-    """No answer that says anything about the image."""
-
-
-class InvalidImage(errors.RegistryError):
-    """Not an image, damaged, too large, or of a kind that is not supported."""
-
-
-@dataclass(frozen=True, slots=True)
-class Credential:
-    """A login at one registry host."""
-
-    username: str
-    password: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +93,7 @@ class Reference:
             host, path = first, rest
         else:
             host, path = DOCKER_HUB, text
-        if host == f"index.{DOCKER_HUB}":
+        if host in {f"index.{DOCKER_HUB}", f"registry-1.{DOCKER_HUB}"}:
             host = DOCKER_HUB
         if host == DOCKER_HUB and "/" not in path:
             path = f"library/{path}"
@@ -144,23 +121,13 @@ class ImageRecord:
     config: dockerfile.ImageConfig
 
 
-@dataclass(slots=True)
-class _Endpoint:
-    """A base URL that is asked for one repository, and the login that it wanted."""
-
-    url: yarl.URL
-    session: aiohttp.ClientSession
-    credential: Credential | None
-    authorization: str | None = None
-
-
 class Registry:
     """Reads image configurations. `async with Registry(mirrors, auth) as registry:`
 
-    `mirrors`: host → base URLs that are asked first, in order (`http://…` allowed), with the repository's path
-    without the host and `?ns=<host>`, as containerd does; the key `_default` is for all other hosts. `upstream`:
-    whether a host is asked itself after its mirrors. `auth`: host[:port] → login; Docker Hub is `docker.io`.
-    `trusted_hosts`: hosts that may have private addresses, beside those named in `mirrors` and `auth`.
+    `mirrors`: host → base URLs that are asked first, in order (`http://…` allowed), with the repository's
+    path without the host and `?ns=<host>`, as containerd does; the key `_default` is for all other hosts.
+    `upstream`: whether a host is asked itself after its mirrors. `auth`: host[:port] → login; Docker Hub is
+    `docker.io`. `trusted_hosts`: hosts that may have private addresses, beside those in `mirrors` and `auth`.
     """
 
     def __init__(
@@ -171,7 +138,7 @@ class Registry:
         trusted_hosts: Iterable[str] = (),
         upstream: bool = True,
     ) -> None:
-        self._mirrors = {host: [yarl.URL(url) for url in urls] for host, urls in (mirrors or {}).items()}
+        self._mirrors = {host: [_base(url) for url in urls] for host, urls in (mirrors or {}).items()}
         self._auth = dict(auth or {})
         self._upstream = upstream
         self._trusted = {*trusted_hosts, *self._mirrors, *self._auth}
@@ -211,7 +178,9 @@ class Registry:
                         except errors.RegistryError as error:
                             failures.append(error)
             except TimeoutError:
-                failures.append(_unreachable(name.host, f"no answer within {LOOKUP_SECONDS:.0f} s"))
+                failures.append(
+                    registry_http.unreachable(name.host, f"no answer within {LOOKUP_SECONDS:.0f} s")
+                )
         last = failures[-1]
         problem = "; ".join(f"{error.where} says: {error.problem}" for error in failures)
         raise type(last)(problem, where=str(name), remedy=last.remedy) from last
@@ -222,159 +191,70 @@ class Registry:
             self._images.move_to_end((digest, platform))
         return record
 
-    def _endpoints(self, name: Reference) -> Iterator[_Endpoint]:
+    def _endpoints(self, name: Reference) -> Iterator[registry_http.Endpoint]:
         mirrors = self._mirrors.get(name.host, self._mirrors.get(DEFAULT_MIRRORS, []))
         for url in mirrors:
-            yield _Endpoint(
-                url % {"ns": name.host}, self._session(inside=True), self._auth.get(url.authority)
-            )
+            login = self._auth.get(url.authority)
+            yield registry_http.Endpoint(url, {"ns": name.host}, self._session(inside=True), login)
         if self._upstream or not mirrors:
             host = f"registry-1.{DOCKER_HUB}" if name.host == DOCKER_HUB else name.host
             session = self._session(inside=name.host in self._trusted)
-            yield _Endpoint(yarl.URL(f"https://{host}"), session, self._auth.get(name.host))
+            yield registry_http.Endpoint(yarl.URL(f"https://{host}"), {}, session, self._auth.get(name.host))
 
     def _session(self, *, inside: bool) -> aiohttp.ClientSession:
         if inside:
-            self._inside = self._inside or _new_session(None)
+            self._inside = self._inside or registry_http.new_session(public=False)
             return self._inside
-        self._public = self._public or _new_session(_public_socket)
+        self._public = self._public or registry_http.new_session(public=True)
         return self._public
 
-    async def _lookup(self, endpoint: _Endpoint, name: Reference, platform: Platform) -> ImageRecord:
-        if name.digest is None and (digest := await self._head(endpoint, name)):
-            if known := self._known(digest, platform):
-                return known
+    async def _lookup(
+        self, endpoint: registry_http.Endpoint, name: Reference, platform: Platform
+    ) -> ImageRecord:
+        found = name.digest or await self._head(endpoint, name)
+        if found and (known := self._known(found, platform)):
+            return known
         body = await _manifest(endpoint, name, name.digest or name.tag or "")
         top = manifest = name.digest or _digest(body)
-        document = _object(body, endpoint)
+        document = registry_http.read_object(body, endpoint)
         for _ in range(INDEX_DEPTH):
             if "manifests" not in document:
                 break
             descriptor = _choose(document, platform, endpoint)
             manifest = descriptor["digest"]
-            document = _object(await _manifest(endpoint, name, manifest), endpoint)
+            document = registry_http.read_object(await _manifest(endpoint, name, manifest), endpoint)
         config = _descriptor(document.get("config"), endpoint)["digest"]
-        content = await _read(endpoint, f"{name.repository}/blobs/{config}", CONFIG_BYTES)
+        content = await registry_http.read(endpoint, f"{name.repository}/blobs/{config}", CONFIG_BYTES)
         _prove(content, config, endpoint)
-        record = ImageRecord(top, manifest, _image_config(_object(content, endpoint), endpoint))
+        record = ImageRecord(
+            top, manifest, _image_config(registry_http.read_object(content, endpoint), endpoint)
+        )
         self._images[top, platform] = record
         if len(self._images) > CACHED_IMAGES:
             self._images.popitem(last=False)
         return record
 
-    async def _head(self, endpoint: _Endpoint, name: Reference) -> str | None:
+    async def _head(self, endpoint: registry_http.Endpoint, name: Reference) -> str | None:
         """The tag's digest, where the registry tells it; this does not count as a pull at Docker Hub."""
-        async with _open(endpoint, "HEAD", f"{name.repository}/manifests/{name.tag}", MANIFESTS) as answer:
+        async with registry_http.open_answer(
+            endpoint, "HEAD", f"{name.repository}/manifests/{name.tag}", MANIFESTS
+        ) as answer:
             return answer.headers.get("Docker-Content-Digest")
 
 
-def _new_session(socket_factory: Any) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=LOOKUPS * 2, socket_factory=socket_factory),
-        timeout=REQUEST,
-        auto_decompress=False,  # a small answer must not become a large one
-        headers={"User-Agent": "taskfold", "Accept-Encoding": "identity"},
-        cookie_jar=aiohttp.DummyCookieJar(),
-    )
-
-
-def _public_socket(address: Any) -> socket.socket:
-    """Called for every connection, also of a redirect, with the address that was found: no name gets around it."""
-    ip = ipaddress.ip_address(address[4][0].partition("%")[0])
-    ip = getattr(ip, "ipv4_mapped", None) or ip
-    if not ip.is_global:
-        raise PermissionError(f"{ip} is not a public address, and the host is not a trusted one")
-    return socket.socket(*address[:3])
-
-
-@contextlib.asynccontextmanager
-async def _open(
-    endpoint: _Endpoint, method: str, path: str, accept: Sequence[str] = ()
-) -> AsyncIterator[aiohttp.ClientResponse]:
-    """One successful answer; every other outcome is one of our errors."""
-    url = endpoint.url.joinpath("v2", *path.split("/"))
-    headers = {"Accept": ", ".join(accept)} if accept else {}
-    try:
-        for last in (False, True):
-            login = {"Authorization": endpoint.authorization} if endpoint.authorization else {}
-            async with endpoint.session.request(method, url, headers=headers | login) as answer:
-                if answer.status == 401 and not last:
-                    endpoint.authorization = await _login(endpoint, answer, path)
-                    continue
-                await _require_success(endpoint, answer)
-                yield answer
-                return
-    except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-        raise _unreachable(_where(endpoint), str(error) or type(error).__name__) from error
-
-
-async def _login(endpoint: _Endpoint, answer: aiohttp.ClientResponse, path: str) -> str:
-    """The Authorization header that a 401 asks for: Basic, or a Bearer token (anonymous without a login)."""
-    challenge = answer.headers.get("WWW-Authenticate", "")
-    scheme, _, rest = challenge.partition(" ")
-    values = {key.lower(): value for key, value in re.findall(r'(\w+)="([^"]*)"', rest)}
-    basic = (
-        aiohttp.BasicAuth(endpoint.credential.username, endpoint.credential.password).encode()
-        if (endpoint.credential)
-        else None
-    )
-    if scheme.lower() == "basic" and basic:
-        return basic
-    realm = yarl.URL(values.get("realm", ""))
-    if scheme.lower() != "bearer" or realm.scheme not in {"https", endpoint.url.scheme}:
-        raise _unauthorised(endpoint, f"it wants a login by {scheme or 'an unknown scheme'}")
-    repository = re.split(r"/(?:manifests|blobs)/", path)[0]
-    query = {"scope": values.get("scope") or f"repository:{repository}:pull"}
-    if "service" in values:
-        query["service"] = values["service"]
-    headers = {"Authorization": basic} if basic else {}
-    async with endpoint.session.get(realm.update_query(query), headers=headers) as granted:
-        if granted.status in {401, 403}:
-            raise _unauthorised(endpoint, f"{realm.host} gave no token (status {granted.status})")
-        await _require_success(endpoint, granted)
-        document = _object(await _body(granted, TOKEN_BYTES, endpoint), endpoint)
-    token = document.get("token") or document.get("access_token")
-    if not isinstance(token, str):
-        raise _unauthorised(endpoint, f"{realm.host} gave no token")
-    return f"Bearer {token}"
-
-
-async def _require_success(endpoint: _Endpoint, answer: aiohttp.ClientResponse) -> None:
-    if answer.status == 200:
-        return
-    said = f"status {answer.status}"
-    with contextlib.suppress(aiohttp.ClientError, ValueError, LookupError, TypeError):
-        first = json.loads(await answer.content.read(4096))["errors"][0]
-        said += f", {first['code']}: {first['message']}"[:300]
-    if answer.status == 404:
-        raise ImageNotFound(said, where=_where(endpoint), remedy="Check the image's name and tag.")
-    if answer.status in {401, 403}:
-        raise _unauthorised(endpoint, said)
-    if answer.status == 429:
-        raise Unreachable(
-            f"too many requests ({said})",
-            where=_where(endpoint),
-            remedy="Wait, or configure a mirror or a login (registry.mirrors, registry.auth).",
+def _base(url: str) -> yarl.URL:
+    base = yarl.URL(url)
+    if base.scheme not in {"http", "https"} or not base.host or base.query_string or base.user:
+        raise errors.RegistryError(
+            f"{base.host or url!r} is not the URL of a mirror", remedy="Write http(s)://host[:port][/path]."
         )
-    raise _unreachable(_where(endpoint), said)
+    return base
 
 
-async def _read(endpoint: _Endpoint, path: str, limit: int, accept: Sequence[str] = ()) -> bytes:
-    async with _open(endpoint, "GET", path, accept) as answer:
-        return await _body(answer, limit, endpoint)
-
-
-async def _body(answer: aiohttp.ClientResponse, limit: int, endpoint: _Endpoint) -> bytes:
-    content = bytearray()
-    async for chunk in answer.content.iter_any():
-        content += chunk
-        if len(content) > limit:
-            raise _invalid(endpoint, f"an answer has more than {limit:,} bytes")
-    return bytes(content)
-
-
-async def _manifest(endpoint: _Endpoint, name: Reference, tag_or_digest: str) -> bytes:
-    body = await _read(endpoint, f"{name.repository}/manifests/{tag_or_digest}", MANIFEST_BYTES, MANIFESTS)
+async def _manifest(endpoint: registry_http.Endpoint, name: Reference, tag_or_digest: str) -> bytes:
+    body = await registry_http.read(
+        endpoint, f"{name.repository}/manifests/{tag_or_digest}", MANIFEST_BYTES, MANIFESTS
+    )
     if tag_or_digest.startswith("sha256:"):
         _prove(body, tag_or_digest, endpoint)
     return body
@@ -384,28 +264,20 @@ def _digest(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def _prove(content: bytes, digest: str, endpoint: _Endpoint) -> None:
+def _prove(content: bytes, digest: str, endpoint: registry_http.Endpoint) -> None:
     if _digest(content) != digest:
-        raise _invalid(endpoint, f"the bytes of {digest} have the digest {_digest(content)}")
+        raise registry_http.invalid(endpoint, f"the bytes of {digest} have the digest {_digest(content)}")
 
 
-def _object(content: bytes, endpoint: _Endpoint) -> dict[str, Any]:
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise _invalid(endpoint, f"an answer is not JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise _invalid(endpoint, "an answer is not a JSON object")
-    return document
-
-
-def _descriptor(value: object, endpoint: _Endpoint) -> dict[str, Any]:
+def _descriptor(value: object, endpoint: registry_http.Endpoint) -> dict[str, Any]:
     if isinstance(value, dict) and re.fullmatch(r"sha256:[0-9a-f]{64}", str(value.get("digest"))):
         return value
-    raise _invalid(endpoint, "a manifest without the sha256 of a configuration (schema 1, or not an image)")
+    raise registry_http.invalid(
+        endpoint, "a manifest without the sha256 of a configuration (schema 1, or not an image)"
+    )
 
 
-def _choose(index: Mapping[str, Any], platform: Platform, endpoint: _Endpoint) -> dict[str, Any]:
+def _choose(index: Mapping[str, Any], platform: Platform, endpoint: registry_http.Endpoint) -> dict[str, Any]:
     offered: dict[Platform, dict[str, Any]] = {}
     entries = index["manifests"] if isinstance(index["manifests"], list) else []
     for entry in entries:
@@ -423,36 +295,31 @@ def _choose(index: Mapping[str, Any], platform: Platform, endpoint: _Endpoint) -
     real = ", ".join(str(each) for each in offered if each.os != "unknown")
     raise ImageNotFound(
         f"no image for {platform}, only for {real or 'nothing'}",
-        where=_where(endpoint),
+        where=registry_http.where(endpoint),
         remedy="Use an image that is built for the nodes' platform.",
     )
 
 
-def _image_config(document: Mapping[str, Any], endpoint: _Endpoint) -> dockerfile.ImageConfig:
-    raise NotImplementedError
+def _image_config(document: Mapping[str, Any], endpoint: registry_http.Endpoint) -> dockerfile.ImageConfig:
+    """The `config` object; Docker leaves its keys out or writes null. A HEALTHCHECK is Docker's alone: OCI's
+    form has no place for it, though some builders write it there as well."""
+    settings = document.get("config") or {}
+    if not isinstance(settings, dict) or not all(
+        settings.get(key) is None or is_form(settings[key]) for key, is_form in _FORMS.items()
+    ):
+        raise registry_http.invalid(endpoint, "the image's configuration has values of the wrong type")
+    return dockerfile.image_config(settings)
 
 
-def _where(endpoint: _Endpoint) -> str:
-    return endpoint.url.authority
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
-def _invalid(endpoint: _Endpoint, problem: str) -> InvalidImage:
-    return InvalidImage(problem, where=_where(endpoint), remedy="Push the image again, or use another one.")
-
-
-def _unauthorised(endpoint: _Endpoint, problem: str) -> Unauthorised:
-    who = f"the login {endpoint.credential.username!r}" if endpoint.credential else "an anonymous client"
-    return Unauthorised(
-        f"{problem} (asked as {who})",
-        where=_where(endpoint),
-        remedy="Check that the image exists; if it is private, configure a login for its host (registry.auth).",
-    )
-
-
-def _unreachable(where: str, problem: str) -> Unreachable:
-    return Unreachable(
-        problem,
-        where=where,
-        remedy="Check the host's name and the operator's way out, or configure a mirror (registry.mirrors) or, "
-        "for a host with a private address, registry.trustedHosts.",
-    )
+_FORMS: Mapping[str, Callable[[Any], bool]] = {
+    "Env": _is_texts,
+    "Entrypoint": _is_texts,
+    "Cmd": _is_texts,
+    "User": lambda value: isinstance(value, str),
+    "WorkingDir": lambda value: isinstance(value, str),
+    "Healthcheck": lambda value: isinstance(value, dict) and _is_texts(value.get("Test") or []),
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// preparation carries out the operations of a phase, in order, in the process that holds the claim.
+type preparation struct {
+	in       *bufio.Reader // the archives, one per unpack
+	path     string        // PATH of PID 1
+	progress func()
+	send     func() // asks the client for the archives
+	sent     bool
+}
+
+// Results of operations. Fields are always printed, so that their absence means "not this operation".
+type (
+	toolsResult struct {
+		Op      string   `json:"op"`
+		Missing []string `json:"missing"`
+	}
+	userResult struct {
+		Op     string `json:"op"`
+		UID    int    `json:"uid"`
+		GID    int    `json:"gid"`
+		Groups []int  `json:"groups"`
+		Home   string `json:"home"`
+	}
+	userError struct {
+		Op    string `json:"op"`
+		Error string `json:"error"`
+	}
+	plainResult struct {
+		Op string `json:"op"`
+	}
+	directoryResult struct {
+		Op      string `json:"op"`
+		Created bool   `json:"created"`
+	}
+	unpackResult struct {
+		Op string `json:"op,omitempty"`
+		trailer
+		skippedList
+	}
+)
+
+// run returns one result per operation, up to the one that failed.
+func (p *preparation) run(operations []operation) ([]any, error) {
+	results := make([]any, 0, len(operations))
+	for i := range operations {
+		p.progress()
+		result, err := p.one(&operations[i])
+		if result != nil {
+			results = append(results, result)
+		}
+		if err != nil {
+			if fail := (*failure)(nil); !errors.As(err, &fail) {
+				err = failed("Prepare", fmt.Errorf("%s: %w", operations[i].Op, err))
+			}
+			return results, err
+		}
+	}
+	return results, nil
+}
+
+func (p *preparation) one(o *operation) (any, error) {
+	switch o.Op {
+	case "tools":
+		return p.tools(o)
+	case "user":
+		return p.user(o)
+	case "reset":
+		return plainResult{o.Op}, resetFolder(o.Path, o.Keep, p.progress)
+	case "directory":
+		return p.directory(o)
+	case "unpack":
+		return p.unpack(o)
+	default: // "write"; validate refused all others
+		return plainResult{o.Op}, p.write(o)
+	}
+}
+
+// tools looks for programs where a run without an environment of its own would find them.
+func (p *preparation) tools(o *operation) (any, error) {
+	result := toolsResult{o.Op, []string{}}
+	for _, name := range o.Names {
+		if _, err := findProgram(name, p.path, "/"); err != nil {
+			result.Missing = append(result.Missing, name)
+		}
+	}
+	if o.Required && len(result.Missing) > 0 {
+		return result, &failure{"MissingTools", "not found in PATH: " + strings.Join(result.Missing, ", ")}
+	}
+	return result, nil
+}
+
+func (p *preparation) user(o *operation) (any, error) {
+	id, err := lookupUser(&o.userSpec)
+	if err != nil {
+		result := userError{o.Op, err.Error()}
+		if o.Required {
+			return result, failed("UnknownUser", err)
+		}
+		return result, nil
+	}
+	return userResult{o.Op, id.UID, id.GID, id.Groups, id.Home}, nil
+}
+
+// owner resolves the user that a folder or file is for; nil for none.
+func owner(u *userSpec) (*identity, error) {
+	if u == nil {
+		return nil, nil
+	}
+	id, err := lookupUser(u)
+	if err != nil {
+		return nil, failed("UnknownUser", err)
+	}
+	return id, nil
+}
+
+func (p *preparation) directory(o *operation) (any, error) {
+	mode, err := parseMode(o.Mode)
+	if err != nil {
+		return nil, err
+	}
+	id, err := owner(o.User)
+	if err != nil {
+		return nil, err
+	}
+	dir, base, err := openParent(o.Path, true)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Path, err)
+	}
+	defer syscall.Close(dir)
+	fd, created, err := enter(dir, base, true)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Path, err)
+	}
+	syscall.Close(fd)
+	if created || o.Existing == "own" {
+		err = ownFolder(dir, base, mode, id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Path, err)
+	}
+	return directoryResult{o.Op, created}, nil
+}
+
+func (p *preparation) write(o *operation) error {
+	mode, err := parseMode(o.Mode)
+	if err != nil {
+		return err
+	}
+	id, err := owner(o.User)
+	if err != nil {
+		return err
+	}
+	file, err := createPath(o.Path, os.O_WRONLY, mode, id)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = file.Write(o.Base64)
+	return err
+}
+
+func (p *preparation) unpack(o *operation) (any, error) {
+	if !p.sent {
+		p.send()
+		p.sent = true
+	}
+	options := unpackOptions{o.Path, o.FileMode, o.MaxBytes, o.MaxEntries}
+	digest := ""
+	if o.Digest != nil {
+		digest = strings.TrimPrefix(*o.Digest, "sha256:")
+	}
+	result, err := unpack(p.in, &options, digest, p.progress)
+	if err != nil {
+		return nil, err
+	}
+	result.Op = o.Op
+	return result, nil
+}

@@ -1,0 +1,357 @@
+package main
+
+import (
+	"archive/tar"
+	"bufio"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+)
+
+// Names of fileMode.
+const (
+	modeNormalise = "normalise" // root's, a+rX, as the contract wants files in a sandbox (CONTRACT.md C26)
+	modeKeep      = "keep"      // owners, modes and times of the archive
+)
+
+// unpackOptions bound an archive: MaxBytes is about the contents of its files, holes included.
+type unpackOptions struct {
+	Path       string
+	FileMode   string
+	MaxBytes   int64
+	MaxEntries int64
+}
+
+func (o *unpackOptions) validate() error {
+	if o.FileMode != modeNormalise && o.FileMode != modeKeep {
+		return fmt.Errorf("fileMode: %.20q is neither %s nor %s", o.FileMode, modeNormalise, modeKeep)
+	}
+	if o.MaxBytes < 0 || o.MaxBytes > 1<<50 || o.MaxEntries < 0 || o.MaxEntries > 100_000_000 {
+		return errors.New("maxBytes or maxEntries: out of range")
+	}
+	_, err := splitPath(o.Path)
+	return err
+}
+
+// streamLimit bounds the tar stream: what the files may have, and what headers and long names may add.
+func (o *unpackOptions) streamLimit() int64 {
+	return o.MaxBytes + o.MaxEntries*(2*maxPath+4096) + 1<<20
+}
+
+// unpack reads one framed archive and unpacks it below options.Path, which is made if need be. The archive and the
+// folder are both hostile: nothing outside the folder is touched, whatever either does. On an error part of the
+// archive may be there.
+func unpack(src *bufio.Reader, options *unpackOptions, digest string, progress func()) (*unpackResult, error) {
+	parts, err := splitPath(options.Path)
+	if err != nil {
+		return nil, failed("Unpack", err)
+	}
+	slash, err := openRoot()
+	if err != nil {
+		return nil, failed("Unpack", err)
+	}
+	defer syscall.Close(slash)
+	root, err := walk(slash, parts, true)
+	if err != nil {
+		return nil, failed("Unpack", fmt.Errorf("%s: %w", options.Path, err))
+	}
+	defer syscall.Close(root)
+	archive := newArchiveReader(src, options.streamLimit(), progress)
+	x := &extractor{
+		options: options, root: root, parent: -1, asRoot: os.Geteuid() == 0,
+		buffer: make([]byte, sendChunk), seed: maphash.MakeSeed(), files: map[uint64]struct{}{},
+		skipped: skippedList{Skipped: []skippedEntry{}},
+	}
+	defer x.forgetParent()
+	if err := x.all(tar.NewReader(archive)); err != nil {
+		return nil, failed("Unpack", err)
+	}
+	got, err := archive.finish(x.entries, digest)
+	if errors.Is(err, errMismatch) {
+		return nil, failed("Digest", err)
+	}
+	if err != nil {
+		return nil, failed("Unpack", err)
+	}
+	return &unpackResult{trailer: got, skippedList: x.skipped}, nil
+}
+
+// extractor unpacks one archive.
+type extractor struct {
+	options    *unpackOptions
+	root       int
+	asRoot     bool
+	parent     int    // open folder of the last entry, or -1: entries of one folder follow each other
+	parentName string // its name
+	entries    int64
+	bytes      int64
+	buffer     []byte
+	seed       maphash.Seed
+	files      map[uint64]struct{} // hashes of the names of unpacked files: targets of hard links
+	closed     []closedFolder
+	skipped    skippedList
+}
+
+// closedFolder gets a mode at the end that would keep us from filling it.
+type closedFolder struct {
+	name string
+	mode uint32
+}
+
+func (x *extractor) all(archive *tar.Reader) error {
+	for {
+		header, err := archive.Next()
+		if err == io.EOF {
+			return x.closeFolders()
+		}
+		if err != nil {
+			return err
+		}
+		if header.Typeflag == tar.TypeXGlobalHeader {
+			continue // not an entry: defaults for those that follow
+		}
+		if x.entries++; x.entries > x.options.MaxEntries {
+			return fmt.Errorf("more than %d entries", x.options.MaxEntries)
+		}
+		if err := x.entry(header, archive); err != nil {
+			return fmt.Errorf("%.200q: %w", header.Name, err)
+		}
+	}
+}
+
+func (x *extractor) entry(h *tar.Header, content io.Reader) error {
+	parts, err := splitRelative(h.Name)
+	if err != nil {
+		return err
+	}
+	if len(parts) == 0 {
+		return nil // the folder itself, which is the request's business
+	}
+	name, base := strings.Join(parts, "/"), parts[len(parts)-1]
+	switch h.Typeflag {
+	case tar.TypeDir, tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont, tar.TypeSymlink, tar.TypeLink:
+	default:
+		x.skipped.add(name, "special")
+		return nil
+	}
+	if err := x.enterParent(parts[:len(parts)-1]); err != nil {
+		return err
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return x.folder(h, name, base)
+	case tar.TypeSymlink:
+		return x.symlink(h, name, base)
+	case tar.TypeLink:
+		return x.hardLink(h, name, base)
+	}
+	return x.file(h, name, base, content)
+}
+
+// enterParent makes x.parent the folder of the entry.
+func (x *extractor) enterParent(parts []string) error {
+	name := strings.Join(parts, "/")
+	if x.parent >= 0 && name == x.parentName {
+		return nil
+	}
+	x.forgetParent()
+	fd, err := walk(x.root, parts, true)
+	if err == nil {
+		x.parent, x.parentName = fd, name
+	}
+	return err
+}
+
+func (x *extractor) forgetParent() {
+	if x.parent >= 0 {
+		syscall.Close(x.parent)
+		x.parent = -1
+	}
+}
+
+func (x *extractor) file(h *tar.Header, name, base string, content io.Reader) error {
+	if h.Size > x.options.MaxBytes-x.bytes {
+		return fmt.Errorf("more than %d bytes of files", x.options.MaxBytes)
+	}
+	x.bytes += h.Size
+	fd, replaced, err := createFile(x.parent, base, syscall.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	defer syscall.Close(fd)
+	x.files[maphash.String(x.seed, name)] = struct{}{}
+	for {
+		n, err := content.Read(x.buffer)
+		if err := writeAll(fd, x.buffer[:n]); err != nil {
+			return err
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if replaced {
+		defer x.forgetParent() // what was there may have been a folder that we have open
+	}
+	return x.finish(fd, h, x.fileMode(h, name))
+}
+
+func (x *extractor) fileMode(h *tar.Header, name string) uint32 {
+	mode := uint32(h.Mode) & 0o1777
+	if x.options.FileMode == modeKeep {
+		return mode
+	}
+	if name == "test.sh" {
+		return 0o755
+	}
+	return readableMode(mode &^ 0o1000)
+}
+
+// readableMode is chmod a+rX for a file.
+func readableMode(mode uint32) uint32 {
+	if mode&0o111 != 0 {
+		mode |= 0o111
+	}
+	return mode | 0o444
+}
+
+// finish gives owner, mode and time to a new file or folder.
+func (x *extractor) finish(fd int, h *tar.Header, mode uint32) error {
+	if x.options.FileMode == modeNormalise {
+		return own(fd, mode, nil)
+	}
+	if x.asRoot {
+		if err := syscall.Fchown(fd, h.Uid, h.Gid); err != nil {
+			return err
+		}
+	}
+	if err := syscall.Fchmod(fd, mode); err != nil {
+		return err
+	}
+	setTimes(fd, h.ModTime.Unix()) // a file system that cannot keep this time keeps another
+	return nil
+}
+
+func (x *extractor) folder(h *tar.Header, name, base string) error {
+	fd, _, err := enter(x.parent, base, true)
+	if err != nil {
+		return err
+	}
+	syscall.Close(fd)
+	mode := uint32(h.Mode) & 0o1777
+	if x.options.FileMode == modeNormalise {
+		mode = mode&^0o1000 | 0o555
+	}
+	if mode&0o700 != 0o700 {
+		x.closed = append(x.closed, closedFolder{name, mode})
+		mode |= 0o700
+	}
+	fd, err = openat(x.parent, base, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer syscall.Close(fd)
+	return x.finish(fd, h, mode)
+}
+
+// closeFolders takes our own rights away from folders that shall not have them, the deepest first.
+func (x *extractor) closeFolders() error {
+	for i := len(x.closed) - 1; i >= 0; i-- {
+		parts, err := splitRelative(x.closed[i].name)
+		if err != nil {
+			return err
+		}
+		dir, err := walk(x.root, parts, false)
+		if err != nil {
+			continue // replaced by a later entry, or by somebody else
+		}
+		fd, err := openat(dir, ".", syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+		syscall.Close(dir)
+		if err != nil {
+			return err
+		}
+		err = syscall.Fchmod(fd, x.closed[i].mode)
+		syscall.Close(fd)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// symlink makes a link that stays below the root; others are left out.
+func (x *extractor) symlink(h *tar.Header, name, base string) error {
+	if !staysInside(path.Dir(name), h.Linkname) {
+		x.skipped.add(name, "link")
+		return nil
+	}
+	replaced, err := place(x.parent, base, func() error { return symlinkat(h.Linkname, x.parent, base) })
+	if err == nil && x.asRoot && x.options.FileMode == modeKeep {
+		err = syscall.Fchownat(x.parent, base, h.Uid, h.Gid, 0x100) // AT_SYMLINK_NOFOLLOW
+	}
+	if replaced {
+		x.forgetParent()
+	}
+	return err
+}
+
+// staysInside: a relative target whose ".." come first and do not lead above the root. A ".." behind a name could
+// lead anywhere once that name is a link itself, so such targets count as leaving.
+func staysInside(dir, target string) bool {
+	if target == "" || len(target) > maxPath || strings.HasPrefix(target, "/") || strings.ContainsRune(target, 0) {
+		return false
+	}
+	depth := 0
+	if dir != "." {
+		depth = strings.Count(dir, "/") + 1
+	}
+	named := false
+	for part := range strings.SplitSeq(target, "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			if depth--; named || depth < 0 {
+				return false
+			}
+		default:
+			named = true
+		}
+	}
+	return true
+}
+
+// hardLink links to a file that this archive has brought; others are left out.
+func (x *extractor) hardLink(h *tar.Header, name, base string) error {
+	parts, err := splitRelative(h.Linkname)
+	if err != nil {
+		return err
+	}
+	target := strings.Join(parts, "/")
+	if _, known := x.files[maphash.String(x.seed, target)]; !known || target == name {
+		x.skipped.add(name, "link")
+		return nil
+	}
+	dir, err := walk(x.root, parts[:len(parts)-1], false)
+	if err != nil {
+		return err
+	}
+	defer syscall.Close(dir)
+	targetBase := parts[len(parts)-1]
+	if !isRegular(dir, targetBase) {
+		x.skipped.add(name, "link")
+		return nil
+	}
+	replaced, err := place(x.parent, base, func() error { return linkat(dir, targetBase, x.parent, base) })
+	if replaced {
+		x.forgetParent()
+	}
+	x.files[maphash.String(x.seed, name)] = struct{}{}
+	return err
+}

@@ -1,0 +1,95 @@
+"""The result document of a run: what `taskfold run --output json` prints and what the store keeps as its row.
+
+One shape in every ending, refusals included. `schema` names it; a change that a reader could stumble over is a new
+version. docs/reference/result.md describes it.
+"""
+
+from typing import Any
+
+from taskfold.api.phases import Phase
+from taskfold.api.taskrun import TaskRun
+
+SCHEMA = "taskfold.dev/result/v1"
+
+OUTCOMES = {
+    Phase.SUCCEEDED: "verdict",
+    Phase.FAILED: "failed",
+    Phase.MASKED: "masked",
+    Phase.CANCELLED: "cancelled",
+}
+
+
+def document(run: TaskRun) -> dict[str, Any]:
+    """The document of a run as it stands. `outcome` is `running` until there is one."""
+    status, wire = run.status, run.status.wire()
+    refused = status.phase is Phase.FAILED and status.failure is not None and status.failure.stage == "admission"
+    outcome = OUTCOMES.get(status.phase, "running") if status.phase is not None else "running"
+    return {
+        "schema": SCHEMA,
+        "name": run.metadata.name,
+        "namespace": run.metadata.namespace,
+        "uid": run.metadata.uid or None,
+        "task": (wire.get("task") or {}).get("id"),
+        "outcome": "refused" if refused else outcome,
+        "phase": status.phase.value if status.phase else None,
+        "reward": float(status.reward) if status.reward is not None else None,
+        "rewards": dict(status.rewards),
+        "reward_components": list(status.reward_components),
+        "masked": status.masked,
+        "failure": _failure(run),
+        "message": status.failure.message if status.failure else "",
+        "warnings": list(status.warnings),
+        "verifier": _verifier(run),
+        "agent": _agent(run),
+        "timings": dict(status.timings),
+        "store": status.store,
+    }
+
+
+def refusal(name: str, namespace: str, reason: str, message: str) -> dict[str, Any]:
+    """The document of a run that never became an object: refused by the client or by the API server."""
+    return {
+        **document(TaskRun.model_construct()),
+        "name": name,
+        "namespace": namespace,
+        "outcome": "refused",
+        "failure": {"kind": None, "reason": reason, "stage": "admission", "terminal": True},
+        "message": message,
+    }
+
+
+def _failure(run: TaskRun) -> dict[str, Any] | None:
+    failure = run.status.failure
+    if failure is None:
+        return None
+    return {
+        "kind": failure.kind,
+        "reason": failure.reason,
+        "stage": failure.stage.value if failure.stage else None,
+        "terminal": failure.terminal,
+    }
+
+
+def _verifier(run: TaskRun) -> dict[str, Any] | None:
+    verifier = run.status.verifier
+    if verifier is None:
+        return None
+    return {
+        "name": verifier.name,
+        "mode": verifier.mode.value if verifier.mode else None,
+        "return_code": verifier.return_code,
+        "seconds": verifier.seconds,
+        "timed_out": verifier.timed_out,
+    }
+
+
+def _agent(run: TaskRun) -> dict[str, Any] | None:
+    agent = run.status.agent
+    if agent is None:
+        return None
+    return {
+        "name": agent.name,
+        "outcome": agent.outcome.value if agent.outcome else None,
+        "return_code": agent.return_code,
+        "seconds": agent.seconds,
+    }

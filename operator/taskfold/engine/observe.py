@@ -1,0 +1,248 @@
+"""From a key to a world: everything that a decision may look at, read now.
+
+Guarantees: what is absent in the watch's picture and matters is asked of the API server before a decision relies on
+its absence; reading changes nothing.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from taskfold.api import names
+from taskfold.api.reasons import Reason
+from taskfold.api.settings import Settings
+from taskfold.api.status import JournalEntry
+from taskfold.api.taskrun import TaskRun
+from taskfold.api.verifierrun import VerifierRun
+from taskfold.contract import digest as digests
+from taskfold.contract import dockerfile, environment, loader, users
+from taskfold.contract.errors import TaskError
+from taskfold.contract.images import RecordedImage
+from taskfold.decide import pod as pods
+from taskfold.decide.world import Admission, PhaseReport, Refusal, RunWorld, VerifierWorld
+from taskfold.effects import client as api
+from taskfold.effects import errors
+from taskfold.effects import store as stores
+from taskfold.effects.registry import Registry
+from taskfold.effects.sandbox import new_nonce
+from taskfold.engine import outcome
+from taskfold.engine.activities import Activities
+from taskfold.engine.image_users import ImageUsers
+from taskfold.engine.snapshots import Snapshots
+from taskfold.engine.sources import Sources
+from taskfold.engine.watch import Key, Seen, Watch
+from taskfold.protocol.phase import User
+
+DOCUMENT_BYTES = 1024 * 1024
+IMAGE = "image.json"
+COLLECTED = "collected.json"
+
+
+class Observer:
+    """Reads the world of one run at a time."""
+
+    def __init__(
+        self,
+        client: api.Client,
+        watch: Watch,
+        store: stores.Store,
+        snapshots: Snapshots,
+        image_users: ImageUsers,
+        sources: Sources,
+        registry: Registry,
+        activities: Activities,
+        settings: Settings,
+    ) -> None:
+        self._client = client
+        self._watch = watch
+        self._store = store
+        self._snapshots = snapshots
+        self._image_users = image_users
+        self._sources = sources
+        self._registry = registry
+        self._activities = activities
+        self._settings = settings
+
+    async def run(self, key: Key) -> RunWorld | None:
+        """The world of a TaskRun; None: there is no such object."""
+        seen = await self._run(key.namespace, key.name)
+        if seen is None:
+            return None
+        run = TaskRun.parse(seen.object)
+        status, prefix = run.status, self._prefix(run)
+        if status.complete or run.metadata.deletion_timestamp is not None:
+            return self._bare(run, seen)
+        final = status.phase is not None and status.phase.final
+        attempt = status.attempts[-1] if status.attempts else None
+        task = await self._task(run)
+        recorded = await self._recorded(run, task, prefix)
+        name = names.pod(run.metadata.name, attempt.number, attempt.tries) if attempt else None
+        must_exist = attempt is not None and attempt.pod_uid is not None
+        pod = await self._pod(key.namespace, name, confirm=must_exist) if name else None
+        unplaced = pod is None and not must_exist and not final
+        verifier_name = status.verifier.name if status.verifier is not None else None
+        return RunWorld(
+            run=run,
+            spec_digest=seen.spec_digest,
+            now=datetime.now(UTC),
+            nonces=(new_nonce(), new_nonce()),
+            settings=self._settings,
+            admission=await self._admission(run) if unplaced else None,
+            task=task,
+            pod=pod,
+            phases=self._reports(status.journal),
+            recorded=recorded,
+            image_user=await self._image_user(task, recorded, pod),
+            verifier=await self._verifier(key.namespace, verifier_name) if verifier_name else None,
+            store_prefix=prefix,
+            collected=await self._collected(prefix) if final and status.store else None,
+        )
+
+    async def verifier(self, key: Key) -> VerifierWorld | None:
+        """The world of a VerifierRun; None: there is no such object."""
+        seen = self._watch.verifiers.get((key.namespace, key.name))
+        if seen is None and await self._verifier(key.namespace, key.name) is not None:
+            seen = self._watch.verifiers.get((key.namespace, key.name))
+        if seen is None:
+            return None
+        verifier = VerifierRun.parse(seen.object)
+        run: TaskRun | None = None
+        if not verifier.status.complete:
+            found = await self._run(key.namespace, verifier.spec.source.run_ref.name)
+            run = TaskRun.parse(found.object) if found is not None else None
+        attempt = run.status.attempts[-1] if run is not None and run.status.attempts else None
+        pod_name = attempt.pod_name if attempt else None
+        return VerifierWorld(
+            verifier=verifier,
+            spec_digest=seen.spec_digest,
+            now=datetime.now(UTC),
+            nonces=(new_nonce(), new_nonce()),
+            settings=self._settings,
+            run=run,
+            task=await self._task(run) if run is not None else None,
+            pod=await self._pod(key.namespace, pod_name, confirm=True) if pod_name else None,
+            phases=self._reports(verifier.status.journal),
+        )
+
+    def _bare(self, run: TaskRun, seen: Seen) -> RunWorld:
+        return RunWorld(
+            run=run, spec_digest=seen.spec_digest, now=datetime.now(UTC), nonces=(), settings=self._settings
+        )
+
+    def _prefix(self, run: TaskRun) -> str:
+        attempt = run.status.attempts[-1].number if run.status.attempts else 1
+        return stores.run_prefix(
+            self._settings.cluster_name, run.metadata.namespace, run.metadata.uid, attempt
+        )
+
+    def _reports(self, journal: Sequence[JournalEntry]) -> dict[str, PhaseReport]:
+        reports = ((entry.nonce, self._activities.report(entry.nonce)) for entry in journal)
+        return {nonce: report for nonce, report in reports if report is not None}
+
+    async def _run(self, namespace: str, name: str) -> Seen | None:
+        seen = self._watch.runs.get((namespace, name))
+        if seen is None:
+            try:
+                self._watch.see_run(await self._client.get(api.TASKRUNS, namespace, name))
+            except errors.NotFound:
+                return None
+        return self._watch.runs.get((namespace, name))
+
+    async def _verifier(self, namespace: str, name: str) -> VerifierRun | None:
+        seen = self._watch.verifiers.get((namespace, name))
+        if seen is None:
+            try:
+                self._watch.see_verifier(await self._client.get(api.VERIFIERRUNS, namespace, name))
+            except errors.NotFound:
+                return None
+            seen = self._watch.verifiers[namespace, name]
+        return VerifierRun.parse(seen.object)
+
+    async def _pod(self, namespace: str, name: str, *, confirm: bool) -> pods.PodView | None:
+        seen = self._watch.pods.get((namespace, name))
+        if seen is None and confirm:
+            try:
+                self._watch.see_pod(await self._client.get(api.PODS, namespace, name))
+            except errors.NotFound:
+                return None
+            seen = self._watch.pods.get((namespace, name))
+        return pods.view(seen.object) if seen is not None else None
+
+    async def _task(self, run: TaskRun) -> loader.Task | None:
+        admitted, found = run.status.admitted, run.status.task
+        if admitted is None or admitted.task_digest is None or found is None:
+            return None
+        return await self._snapshots.task(run.metadata.namespace, admitted.task_digest, found.id or "")
+
+    # -- admission -------------------------------------------------------------------------------------------------
+
+    async def _admission(self, run: TaskRun) -> Admission | Refusal | None:
+        """What the source holds now. After admission only its digest is compared; inline files cannot change."""
+        admitted = run.status.admitted
+        if admitted is not None and run.spec.task.config_map is None:
+            return None
+        try:
+            return await self._load(run)
+        except outcome.Waiting as waiting:
+            return Refusal(waiting.reason, waiting.message, terminal=False)
+        except outcome.Refused as refused:
+            return Refusal(refused.reason, refused.message)
+        except TaskError as error:
+            refused = outcome.of_task(error)
+            return Refusal(refused.reason, refused.message)
+
+    async def _load(self, run: TaskRun) -> Admission:
+        namespace, spec = run.metadata.namespace, run.spec
+        folder = await self._sources.folder(namespace, spec.task)
+        task = loader.load(folder, task_id=_task_id(run))
+        digest = digests.task_digest(folder)
+        host = await self._sources.variables(namespace, spec.environment_from)
+        secrets = await self._sources.secrets(namespace, spec.secrets_from)
+        # A missing required value fails the episode before any sandbox starts (seed "Environment variables").
+        environment.resolve_task(task.config, host, secrets=secrets, solution=spec.agent.oracle is not None)
+        recorded = await self._record(task)
+        self._snapshots.remember(digest, folder, task)
+        return Admission(digest, task, recorded)
+
+    async def _record(self, task: loader.Task) -> RecordedImage | None:
+        settings = task.image.dockerfile
+        if settings is None:
+            return None
+        try:
+            base = await self._registry.image_config(task.image.reference)
+        except errors.RegistryError as error:
+            raise outcome.Waiting(Reason.IMAGE_UNREADABLE, str(error)) from error
+        config = dockerfile.apply(settings, base.config)
+        dockerfile.check_record(config, task.image.reference)
+        return RecordedImage(task.image.reference, base.digest, config)
+
+    async def _recorded(self, run: TaskRun, task: loader.Task | None, prefix: str) -> RecordedImage | None:
+        if task is None or task.image.dockerfile is None:
+            return None
+        document = await self._store.get(prefix + IMAGE, limit=DOCUMENT_BYTES)
+        return RecordedImage.of(json.loads(document))
+
+    async def _image_user(
+        self, task: loader.Task | None, recorded: RecordedImage | None, pod: pods.PodView | None
+    ) -> User | None:
+        """Who the image starts as: from its record, else by the id of the image that runs, else by its name."""
+        if task is None:
+            return None
+        if recorded is not None:
+            user = users.of_image(recorded.config.user) or users.ROOT
+            return User(user.name, user.uid, user.gid, group=user.group)
+        image_id = pod.main.image_id if pod is not None and pod.main is not None else ""
+        return await self._image_users.get(image_id or task.image.reference)
+
+    async def _collected(self, prefix: str) -> dict[str, object] | None:
+        try:
+            document = json.loads(await self._store.get(prefix + COLLECTED, limit=DOCUMENT_BYTES))
+        except stores.NotStored:
+            return None
+        return dict(document)
+
+
+def _task_id(run: TaskRun) -> str:
+    """The task's name in results: `task.id`, else the folder's name, else the run's."""
+    task = run.spec.task
+    return task.id or (task.path.rstrip("/").rpartition("/")[2] if task.path else "") or run.metadata.name

@@ -1,0 +1,67 @@
+"""How an error becomes scheduling: the one place that knows.
+
+    Outcome
+    ├── Waiting   not a failure: look again in `delay` seconds, and say why in the conditions
+    └── Refused   the object asks for what cannot be: terminal
+
+Every other exception leaves the reconcile and comes back with the queue's growing delay.
+"""
+
+from taskfold.api.reasons import Reason
+from taskfold.contract.errors import TaskError
+from taskfold.decide.plan import Note
+from taskfold.effects import errors
+
+SOON = 5.0
+QUOTA = 5.0
+
+
+class Outcome(Exception):  # noqa: N818 - it is not always an error
+    """Base of the tree: a reason of the closed enum and a message for people."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+    @property
+    def note(self) -> Note:
+        return Note(self.reason, self.message)
+
+
+class Waiting(Outcome):
+    """Something is not there yet."""
+
+    def __init__(self, reason: Reason, message: str, delay: float = SOON) -> None:
+        super().__init__(reason, message)
+        self.delay = delay
+
+
+class Refused(Outcome):
+    """The same again would be refused again."""
+
+
+def of_creation(error: errors.ApiError, what: str) -> Exception:
+    """What a refused creation means. A quota passes; a rule of the cluster does not."""
+    text = f"{what}: {error}"
+    match error:
+        case errors.Forbidden() if "exceeded quota" in str(error):
+            return Waiting(Reason.QUOTA_EXCEEDED, text, QUOTA)
+        case errors.Forbidden() if "is being terminated" in str(error):
+            return Waiting(Reason.POD_REJECTED, text, SOON)
+        case errors.Forbidden() | errors.Invalid() | errors.BadRequest():
+            return Refused(Reason.POD_REJECTED, text)
+        case _:
+            return error
+
+
+def of_task(error: TaskError) -> Refused:
+    """A folder that does not load."""
+    reason = Reason.UNSUPPORTED_FIELD if error.unsupported else Reason.INVALID_TASK
+    others = "".join(f"\nalso: {other}" for other in error.others[:10])
+    return Refused(reason, f"{error}{others}")
+
+
+def of_store(error: errors.StoreError) -> Waiting:
+    """The store does not work: nothing is lost, it is tried again."""
+    return Waiting(Reason.STORE_UNAVAILABLE, str(error), SOON)

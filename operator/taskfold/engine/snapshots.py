@@ -1,0 +1,106 @@
+"""Task folders as they were when their runs were admitted (C25).
+
+Guarantees: a snapshot is stored under the task's digest before the digest stands in a status; what is read later is
+proven to be the same bytes; a task is parsed once per process while it is in use. The tar is written first, the small
+manifest that names its checksum after it.
+"""
+
+import asyncio
+import collections
+import contextlib
+import hashlib
+import json
+import tempfile
+from collections.abc import AsyncIterator
+from typing import BinaryIO, TypeVar
+
+from taskfold.contract import digest as digests
+from taskfold.contract import folder as folders
+from taskfold.contract import loader
+from taskfold.effects import store as stores
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+HELD_FOLDERS = 64
+"""Folders of an object of the API, a megabyte at the most, that are kept in memory."""
+HELD_TASKS = 512
+CHUNK = 256 * 1024
+MANIFEST_BYTES = 4096
+
+
+class Snapshots:
+    """The snapshots of one cluster in the store."""
+
+    def __init__(self, store: stores.Store, cluster: str) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._folders: collections.OrderedDict[str, folders.Folder] = collections.OrderedDict()
+        self._tasks: collections.OrderedDict[tuple[str, str], loader.Task] = collections.OrderedDict()
+        self._kept: set[str] = set()
+
+    def remember(self, digest: str, folder: folders.Folder, task: loader.Task) -> None:
+        """Hold what was just loaded, so that its run needs no round trip through the store."""
+        _put(self._folders, digest, folder, HELD_FOLDERS)
+        _put(self._tasks, (digest, task.id), task, HELD_TASKS)
+
+    async def keep(self, namespace: str, digest: str) -> None:
+        """Store the remembered folder under its digest, unless it is there."""
+        key = stores.snapshot_key(self._cluster, namespace, digest)
+        if key in self._kept:
+            return
+        if not await self._store.exists(_manifest_key(key)):
+            await self._write(key, digest, self._folders[digest])
+        self._kept.add(key)
+
+    async def task(self, namespace: str, digest: str, task_id: str) -> loader.Task:
+        """The task of a snapshot, parsed."""
+        held = self._tasks.get((digest, task_id))
+        if held is None:
+            async with self.open(namespace, digest) as folder:
+                held = await asyncio.to_thread(loader.load, folder, task_id=task_id)
+        _put(self._tasks, (digest, task_id), held, HELD_TASKS)
+        return held
+
+    @contextlib.asynccontextmanager
+    async def open(self, namespace: str, digest: str) -> AsyncIterator[folders.Folder]:
+        """The folder of a snapshot, for the length of the block."""
+        held = self._folders.get(digest)
+        if held is not None:
+            yield held
+            return
+        key = stores.snapshot_key(self._cluster, namespace, digest)
+        manifest = json.loads(await self._store.get(_manifest_key(key), limit=MANIFEST_BYTES))
+        async with self._store.local_copy(key, manifest["sha256"]) as path:
+            yield await asyncio.to_thread(folders.TarFolder, path)
+
+    async def _write(self, key: str, digest: str, folder: folders.Folder) -> None:
+        with tempfile.TemporaryFile() as file:
+            sha256, written = await asyncio.to_thread(_snapshot, folder, file)
+            if written != digest:
+                raise RuntimeError(f"the snapshot's digest is {written}, the task's {digest}")
+            await self._store.put_stream(key, _chunks(file))
+        await self._store.put_new(_manifest_key(key), json.dumps({"sha256": sha256}).encode())
+
+
+def _put(held: collections.OrderedDict[K, V], key: K, value: V, limit: int) -> None:
+    held[key] = value
+    held.move_to_end(key)
+    while len(held) > limit:
+        held.popitem(last=False)
+
+
+def _manifest_key(key: str) -> str:
+    return key.removesuffix(".tar") + ".json"
+
+
+def _snapshot(folder: folders.Folder, file: BinaryIO) -> tuple[str, str]:
+    written = digests.write_snapshot(folder, file)
+    file.seek(0)
+    return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}", written
+
+
+async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    file.seek(0)
+    while chunk := await asyncio.to_thread(file.read, CHUNK):
+        yield chunk

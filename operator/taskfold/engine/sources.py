@@ -1,0 +1,199 @@
+"""Where a run's task folder and variables come from: the object itself, ConfigMaps and Secrets of its namespace.
+
+Guarantees: only objects that the run names, by name, in its own namespace; every size is bounded; a missing object
+is a wait, a forbidden or malformed one an answer that names it and what to do.
+"""
+
+import base64
+import binascii
+import gzip
+import io
+import tarfile
+from collections.abc import Mapping, Sequence
+
+from taskfold.api import names
+from taskfold.api.common import EnvFromSource, EnvVar, SourceReference
+from taskfold.api.reasons import Reason
+from taskfold.api.settings import SecretSettings
+from taskfold.api.task_source import ConfigMapSource, FolderSource, InlineSource
+from taskfold.contract import errors as contract_errors
+from taskfold.contract import folder as folders
+from taskfold.effects import client as api
+from taskfold.effects import errors
+from taskfold.engine.outcome import Refused, Waiting
+
+ARCHIVE_KEY = "task.tar.gz"
+ARCHIVE_BYTES = 64 * 1024 * 1024
+"""What a ConfigMap's megabyte may unpack to."""
+EXECUTABLE_MAGIC = (b"#!", b"\x7fELF")
+"""Objects of the API have no modes: what the kernel would start is executable."""
+
+
+class Sources:
+    """Reads what runs name."""
+
+    def __init__(self, client: api.Client, secrets: SecretSettings) -> None:
+        self._client = client
+        self._secrets = secrets
+
+    async def folder(self, namespace: str, source: FolderSource) -> folders.Folder:
+        """The task folder. Raises Waiting, Refused, contract TaskError."""
+        if source.inline is not None:
+            whole: folders.Folder = _inline(source.inline)
+        elif source.config_map is not None:
+            found = await self._get(api.CONFIGMAPS, namespace, source.config_map.name)
+            whole = _config_map(found, source.config_map)
+        else:
+            raise Refused(Reason.INVALID_SPEC, "spec.task names no source that this version reads")
+        return whole if source.path is None else _below(whole, source.path)
+
+    async def variables(self, namespace: str, sources: Sequence[EnvFromSource]) -> dict[str, str]:
+        """`environmentFrom` and `envFrom`: later entries win."""
+        found: dict[str, str] = {}
+        for source in sources:
+            prefix = source.prefix or ""
+            if source.config_map_ref is not None:
+                values = await self._values(api.CONFIGMAPS, namespace, source.config_map_ref)
+            elif source.secret_ref is not None:
+                values = await self._values(api.SECRETS, namespace, source.secret_ref)
+            else:
+                continue
+            found |= {f"{prefix}{name}": value for name, value in values.items()}
+        return found
+
+    async def secrets(self, namespace: str, sources: Sequence[SourceReference]) -> dict[str, str]:
+        """`secretsFrom`: later entries win."""
+        found: dict[str, str] = {}
+        for source in sources:
+            found |= await self._values(api.SECRETS, namespace, source)
+        return found
+
+    async def env(self, namespace: str, entries: Sequence[EnvVar]) -> dict[str, str]:
+        """A list of variables, values from keys included."""
+        found: dict[str, str] = {}
+        for entry in entries:
+            if entry.value_from is None:
+                found[entry.name] = entry.value or ""
+                continue
+            selector = entry.value_from.secret_key_ref or entry.value_from.config_map_key_ref
+            if selector is None:
+                continue
+            resource = api.SECRETS if entry.value_from.secret_key_ref else api.CONFIGMAPS
+            reference = SourceReference(name=selector.name, optional=selector.optional)
+            values = await self._values(resource, namespace, reference)
+            if selector.key in values:
+                found[entry.name] = values[selector.key]
+            elif not selector.optional:
+                text = f"{_kind(resource)} {selector.name} has no key {selector.key} (wanted for {entry.name})"
+                raise Waiting(Reason.SOURCE_NOT_FOUND, text)
+        return found
+
+    async def _values(
+        self, resource: api.Resource, namespace: str, source: SourceReference
+    ) -> Mapping[str, str]:
+        try:
+            found = await self._get(resource, namespace, source.name)
+        except Waiting:
+            if source.optional:
+                return {}
+            raise
+        try:
+            return _texts(resource, found)
+        except (UnicodeDecodeError, binascii.Error):
+            text = f"{_kind(resource)} {source.name} holds a value that is not UTF-8 text"
+            raise Refused(Reason.INVALID_SPEC, text) from None
+
+    async def _get(self, resource: api.Resource, namespace: str, name: str) -> api.Json:
+        kind = _kind(resource)
+        try:
+            found = await self._client.get(resource, namespace, name)
+        except errors.NotFound:
+            text = f"there is no {kind} {name} in namespace {namespace}; create it"
+            raise Waiting(Reason.SOURCE_NOT_FOUND, text) from None
+        except errors.Forbidden as error:
+            raise Waiting(Reason.SOURCE_FORBIDDEN, f"{kind} {name}: {error}") from error
+        labels = found["metadata"].get("labels") or {}
+        if self._secrets.require_label and labels.get(names.USABLE) != "true":
+            text = (
+                f"{kind} {name} may not be used by runs: it lacks a label. To allow it: "
+                f"kubectl -n {namespace} label {kind.lower()} {name} {names.USABLE}=true"
+            )
+            raise Waiting(Reason.SOURCE_FORBIDDEN, text)
+        return found
+
+
+def _kind(resource: api.Resource) -> str:
+    return "Secret" if resource == api.SECRETS else "ConfigMap"
+
+
+def _texts(resource: api.Resource, found: api.Json) -> dict[str, str]:
+    encoded = found.get("data") or {} if resource == api.SECRETS else found.get("binaryData") or {}
+    texts = {name: base64.b64decode(value).decode() for name, value in encoded.items()}
+    return texts if resource == api.SECRETS else {**texts, **(found.get("data") or {})}
+
+
+def _inline(source: InlineSource) -> folders.Folder:
+    files = {path: text.encode() for path, text in source.files.items()}
+    for path, text in source.binary_files.items():
+        if path in files:
+            raise Refused(Reason.INVALID_SPEC, f"spec.task.inline: {path} stands in files and in binaryFiles")
+        files[path] = _decoded(f"spec.task.inline.binaryFiles[{path}]", text)
+    return _memory(files)
+
+
+def _config_map(found: api.Json, source: ConfigMapSource) -> folders.Folder:
+    data = {key: text.encode() for key, text in (found.get("data") or {}).items()}
+    data |= {
+        key: _decoded(f"ConfigMap {source.name}: binaryData[{key}]", text)
+        for key, text in (found.get("binaryData") or {}).items()
+    }
+    if source.items is not None:
+        missing = [item.key for item in source.items if item.key not in data]
+        if missing:
+            raise Waiting(Reason.SOURCE_NOT_FOUND, f"ConfigMap {source.name} has no key {', '.join(missing)}")
+        return _memory({item.path: data[item.key] for item in source.items})
+    if ARCHIVE_KEY in data:
+        return _archive(data[ARCHIVE_KEY], f"ConfigMap {source.name}: {ARCHIVE_KEY}")
+    return _memory(data)
+
+
+def _archive(content: bytes, where: str) -> folders.Folder:
+    """A small .tar.gz, unpacked in memory; only regular files count, links are refused."""
+    files: dict[str, tuple[bytes, bool]] = {}
+    left = ARCHIVE_BYTES
+    try:
+        with tarfile.open(fileobj=gzip.GzipFile(fileobj=io.BytesIO(content)), mode="r|") as tar:
+            for member in tar:
+                if member.isdir():
+                    continue
+                opened = tar.extractfile(member) if member.isreg() else None
+                left -= member.size
+                if opened is None or left < 0:
+                    problem = "is not a regular file" if opened is None else "makes the archive too large"
+                    raise Refused(Reason.INVALID_TASK, f"{where}: {member.name} {problem}")
+                files[member.name.removeprefix("./")] = (opened.read(), bool(member.mode & 0o100))
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise Refused(Reason.INVALID_TASK, f"{where}: is not a .tar.gz archive: {error}") from error
+    return folders.MemoryFolder(files)
+
+
+def _decoded(where: str, text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise Refused(Reason.INVALID_SPEC, f"{where}: is not base64; encode the file with `base64 -w0`") from None
+
+
+def _memory(files: Mapping[str, bytes]) -> folders.Folder:
+    return folders.MemoryFolder(
+        {path: (content, content.startswith(EXECUTABLE_MAGIC)) for path, content in files.items()}
+    )
+
+
+def _below(whole: folders.Folder, path: str) -> folders.Folder:
+    part = folders.subtree(whole, path)
+    if not part.entries():
+        raise contract_errors.TaskError(
+            "holds no files", file=path, remedy="Write in spec.task.path where the task folder lies."
+        )
+    return part

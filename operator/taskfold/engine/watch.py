@@ -1,0 +1,153 @@
+"""What the watches have told: the last seen TaskRuns, VerifierRuns and sandbox pods.
+
+Guarantees: an older resourceVersion never replaces a newer one; a full list replaces what it covers, so that nothing
+that vanished in a gap stays; what is kept of an admitted run is without its task files. Absence here is a hint: who
+decides upon it asks the API server.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from taskfold.api import names, taskrun, verifierrun
+
+Object = dict[str, Any]
+
+
+class Kind(StrEnum):
+    """What a key of the work queue names."""
+
+    TASK_RUN = "TaskRun"
+    VERIFIER_RUN = "VerifierRun"
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """One object that is reconciled."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An object and what was computed from the whole of it before it was trimmed."""
+
+    object: Object
+    spec_digest: str = ""
+
+    @property
+    def version(self) -> int:
+        text = self.object["metadata"].get("resourceVersion") or "0"
+        return int(text) if text.isdigit() else 0
+
+
+class Watch:
+    """One process's picture of the cluster."""
+
+    def __init__(self) -> None:
+        self.runs: dict[tuple[str, str], Seen] = {}
+        self.verifiers: dict[tuple[str, str], Seen] = {}
+        self.pods: dict[tuple[str, str], Seen] = {}
+
+    def see_run(self, obj: Object, *, gone: bool = False) -> set[Key]:
+        """A TaskRun as an event, a list or a write told it. Returns who should look."""
+        place = _place(obj)
+        if gone:
+            self.runs.pop(place, None)
+        elif _newer(self.runs.get(place), obj):
+            digest = taskrun.spec_digest(obj.get("spec") or {})
+            self.runs[place] = Seen(_trimmed(obj), digest)
+        return {Key(Kind.TASK_RUN, *place), *self._verifiers_of(place)}
+
+    def see_verifier(self, obj: Object, *, gone: bool = False) -> set[Key]:
+        """A VerifierRun, likewise."""
+        place = _place(obj)
+        if gone:
+            self.verifiers.pop(place, None)
+        elif _newer(self.verifiers.get(place), obj):
+            digest = verifierrun.spec_digest(obj.get("spec") or {})
+            self.verifiers[place] = Seen(_without_fields(obj), digest)
+        run = (((obj.get("spec") or {}).get("source") or {}).get("runRef") or {}).get("name", "")
+        return {Key(Kind.VERIFIER_RUN, *place), Key(Kind.TASK_RUN, place[0], run)}
+
+    def see_pod(self, obj: Object, *, gone: bool = False) -> set[Key]:
+        """A sandbox pod, likewise."""
+        place = _place(obj)
+        if gone:
+            self.pods.pop(place, None)
+        elif _newer(self.pods.get(place), obj):
+            self.pods[place] = Seen(_without_fields(obj))
+        run = (obj["metadata"].get("labels") or {}).get(names.RUN)
+        if not run:
+            return set()
+        return {Key(Kind.TASK_RUN, place[0], run), *self._verifiers_of((place[0], run))}
+
+    def replace(
+        self, runs: Iterable[Object], verifiers: Iterable[Object], pods: Iterable[Object], since: int
+    ) -> set[Key]:
+        """A full list: what it does not hold and what is not newer than `since` is gone."""
+        keys: set[Key] = set()
+        for found, held, see in (
+            (list(pods), self.pods, self.see_pod),
+            (list(verifiers), self.verifiers, self.see_verifier),
+            (list(runs), self.runs, self.see_run),
+        ):
+            listed = {_place(obj) for obj in found}
+            for place in [p for p, seen in held.items() if p not in listed and seen.version <= since]:
+                keys |= see(held[place].object, gone=True)
+            for obj in found:
+                keys |= see(obj)
+        return keys
+
+    def starting(self) -> int:
+        """Sandbox pods between their creation and their container's start."""
+        return sum(_is_starting(seen.object) for seen in self.pods.values())
+
+    def _verifiers_of(self, run: tuple[str, str]) -> set[Key]:
+        status = (self.runs[run].object.get("status") or {}) if run in self.runs else {}
+        name = (status.get("verifier") or {}).get("name")
+        return {Key(Kind.VERIFIER_RUN, run[0], name)} if name and not status.get("complete") else set()
+
+
+def _place(obj: Mapping[str, Any]) -> tuple[str, str]:
+    return obj["metadata"]["namespace"], obj["metadata"]["name"]
+
+
+def _newer(held: Seen | None, obj: Object) -> bool:
+    if held is None or held.object["metadata"]["uid"] != obj["metadata"]["uid"]:
+        return True
+    return Seen(obj).version >= held.version
+
+
+def _without_fields(obj: Object) -> Object:
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    return {**obj, "metadata": metadata}
+
+
+def _trimmed(obj: Object) -> Object:
+    """Once a run is admitted its snapshot is what counts: the files need not be held."""
+    slim = _without_fields(obj)
+    admitted = ((obj.get("status") or {}).get("admitted") or {}).get("taskDigest")
+    task = (obj.get("spec") or {}).get("task") or {}
+    if admitted and "inline" in task:
+        slim["spec"] = {**obj["spec"], "task": {**task, "inline": {}}}
+    annotations = slim["metadata"].get("annotations")
+    if annotations:
+        kept = {k: v for k, v in annotations.items() if k != "kubectl.kubernetes.io/last-applied-configuration"}
+        slim["metadata"] = {**slim["metadata"], "annotations": kept}
+    return slim
+
+
+def _is_starting(pod: Object) -> bool:
+    if "deletionTimestamp" in pod["metadata"]:
+        return False
+    status = pod.get("status") or {}
+    if status.get("phase", "Pending") != "Pending":
+        return False
+    return bool((pod.get("spec") or {}).get("nodeName"))

@@ -1,0 +1,122 @@
+"""What the schema has and this version does not implement is named by its dotted path."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskfold.api.taskrun import TaskRun
+from taskfold.api.unsupported import message, unsupported
+from taskfold.api.verifierrun import VerifierRun
+
+INLINE = {"inline": {"files": {"task.toml": ""}}}
+RESTRICTION = {"mode": "no-network"}
+
+
+def task_run(**spec):
+    return TaskRun.parse(
+        {"metadata": {"name": "a"}, "spec": {"task": INLINE, "agent": {"oracle": {}}} | spec}
+    )
+
+
+def verifier_run(owned=True, **spec):
+    owner = {
+        "apiVersion": "taskfold.dev/v1alpha1",
+        "kind": "TaskRun",
+        "name": "a",
+        "uid": "u",
+        "controller": True,
+    }
+    return VerifierRun.parse(
+        {
+            "metadata": {"name": "v", "ownerReferences": [owner] if owned else []},
+            "spec": {"source": {"runRef": {"name": "a", "uid": "u"}}, "mode": "shared"} | spec,
+        }
+    )
+
+
+SUPPORTED = {
+    "task": {"configMap": {"name": "c"}, "path": "a/b", "id": "x", "data": {}},
+    "agent": {"script": {"run": "true", "user": 1000, "timeoutSeconds": 2.5, "install": "true"}},
+    "verifier": {"mode": "shared", "timeoutSeconds": 1, "env": [{"name": "A", "value": "b"}]},
+    "environmentFrom": [{"configMapRef": {"name": "c"}}],
+    "secretsFrom": [{"name": "s"}],
+    "network": {},
+    "dialect": "gym",
+    "multipliers": {"timeout": 2, "resource": 0.5},
+    "pod": {"nodeSelector": {"a": "b"}},
+    "security": {"profile": "root"},
+    "onAgentCausedLoss": "mask",
+    "retries": {"infrastructure": 0},
+    "artifacts": [],
+    "ttlSecondsAfterFinished": 1,
+    "podRetention": "Always",
+    "suspend": True,
+    "cancel": True,
+}
+
+
+def test_all_that_is_supported_at_once():
+    assert unsupported(task_run(**SUPPORTED)) == []
+
+
+@pytest.mark.parametrize(
+    "agent", [{"oracle": {}}, {"nop": {}}, {"script": {"run": "true"}}], ids=lambda a: next(iter(a))
+)
+def test_supported_agents(agent):
+    assert unsupported(task_run(agent=agent)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "spec"),
+    [
+        ("spec.task.archive", {"task": {"archive": {"url": "https://a/b", "sha256": "0" * 64}}}),
+        ("spec.task.oci", {"task": {"oci": {"reference": "r/t"}}}),
+        ("spec.task.git", {"task": {"git": {"url": "https://a/b", "ref": "main"}}}),
+        ("spec.task.data", {"task": INLINE | {"data": {"a": 1}}}),
+        ("spec.agent.profile", {"agent": {"profile": {"name": "p"}}}),
+        ("spec.agent.external", {"agent": {"external": {}}}),
+        ("spec.finish", {"finish": {"outcome": "Succeeded"}}),
+        ("spec.verifier.mode", {"verifier": {"mode": "separate"}}),
+        ("spec.network.agent", {"network": {"agent": RESTRICTION}}),
+        ("spec.dialect", {"dialect": "harbor"}),
+        ("spec.mcpGrants", {"mcpGrants": "none"}),
+        ("spec.composeOverlay", {"composeOverlay": {"name": "c", "keys": ["k"]}}),
+        ("spec.security.profile", {"security": {"profile": "userns"}}),
+        ("spec.security.profile", {"security": {"profile": "restricted"}}),
+        ("spec.onAgentCausedLoss", {"onAgentCausedLoss": "zero"}),
+        ("spec.retries.infrastructure", {"retries": {"infrastructure": 1}}),
+        ("spec.artifacts", {"artifacts": [{"source": "/app"}]}),
+    ],
+)
+def test_not_supported_yet(path, spec):
+    assert unsupported(task_run(**spec)) == [path]
+    assert f"{path} is not supported yet" in message([path])
+
+
+def test_several_are_all_named():
+    run = task_run(dialect="harbor", agent={"external": {}}, finish={"outcome": "Failed"})
+    assert unsupported(run) == ["spec.agent.external", "spec.finish", "spec.dialect"]
+    assert message(unsupported(run)).count("not supported yet") == 3
+
+
+def test_verifier_run_of_a_task_run():
+    assert (
+        unsupported(verifier_run(timeoutSeconds=3, env=[{"name": "A"}], pod={}, security={"profile": "root"}))
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "spec"),
+    [
+        ("spec.mode", {"mode": "separate"}),
+        ("spec.tests", {"tests": INLINE}),
+        ("spec.step", {"step": "one"}),
+        ("spec.network", {"network": RESTRICTION}),
+        ("spec.security.profile", {"security": {"profile": "userns"}}),
+        ("spec.source.runRef", {"owned": False}),
+        ("spec.source.runRef", {"source": {"runRef": {"name": "a", "uid": "another"}}}),
+    ],
+)
+def test_verifier_run_not_supported_yet(path, spec):
+    assert unsupported(verifier_run(**spec)) == [path]
