@@ -14,6 +14,7 @@ import (
 )
 
 // runInit is PID 1: it keeps the container alive until the kubelet ends it, reaps, supervises and remembers.
+// SIGTERM ends it at once with exit code 0 (signals.go); nothing has to be saved.
 func runInit(args []string) error {
 	flags := flag.NewFlagSet("init", flag.ExitOnError)
 	name := flags.String("name", "main", "name of the socket, one per container of a pod")
@@ -24,16 +25,13 @@ func runInit(args []string) error {
 		return errors.New("this process is not PID 1, so anybody in the container could kill it; " +
 			"make it the container's command and do not share the process namespace")
 	}
-	if err := ensureBlocked(); err != nil {
-		return err
-	}
 	if err := hide(); err != nil {
 		return fmt.Errorf("prctl: %w", err)
 	}
-	if !*anyPid {
-		if err := dropSignals(); err != nil {
-			return err
-		}
+	if *anyPid {
+		stopOnSignal()
+	} else if err := guardSignals(); err != nil {
+		return err
 	}
 	debug.SetGCPercent(50) // small before fast: this process sleeps
 	supervisor, err := newSupervisor()
@@ -46,10 +44,7 @@ func runInit(args []string) error {
 	}
 	go supervisor.processes.reapForever()
 	server := &server{supervisor: supervisor, journal: newJournal(), inside: *inside || *anyPid}
-	broken := make(chan error, 2)
-	go func() { broken <- server.accept(listener) }()
-	go func() { broken <- waitForStop(*anyPid) }()
-	return <-broken
+	return server.accept(listener)
 }
 
 // newSupervisor remembers the container as it is before anything runs in it.

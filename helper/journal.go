@@ -9,10 +9,10 @@ import (
 
 const (
 	maxPhases = 64
-	// maxKept bounds the results in memory; a claim needs room for the largest result that it may leave.
+	// maxKept bounds the results in memory. A claim needs room for the largest result that it may leave.
 	maxKept     = 64 << 20
 	maxPrepared = 1 << 20
-	reserved    = maxReadBytes + maxPrepared
+	maxResult   = maxReadBytes + maxPrepared + maxRuns*maxInline
 )
 
 // journal knows what has been started in this container. It lives in the memory of PID 1, which nobody in the
@@ -21,7 +21,7 @@ const (
 type journal struct {
 	mu     sync.Mutex
 	phases map[string]*phase
-	kept   int64
+	kept   int64 // what results hold, and what phases without one may still need
 }
 
 // phase is one nonce. All fields but nonce and done are the journal's, under its lock.
@@ -30,6 +30,7 @@ type phase struct {
 	claimant  *net.UnixConn // the connection that prepares it; nil once it has started
 	startedAt time.Time
 	prepared  json.RawMessage
+	room      int64 // its share of kept
 	result    *result
 	done      chan struct{} // closed when result is set
 }
@@ -59,22 +60,18 @@ func (j *journal) claim(nonce string, attachOnly bool, claimant *net.UnixConn) (
 		return p, claimAttach
 	case attachOnly:
 		return nil, claimUnknown
-	case len(j.phases) >= maxPhases || j.kept+reserved*int64(1+j.unfinished()) > maxKept:
+	case len(j.phases) >= maxPhases || j.kept+maxResult > maxKept:
 		return nil, claimTooMany
 	}
 	p = &phase{nonce: nonce, claimant: claimant, done: make(chan struct{})}
 	j.phases[nonce] = p
+	j.resize(p, maxResult)
 	return p, claimGranted
 }
 
-func (j *journal) unfinished() int {
-	count := 0
-	for _, p := range j.phases {
-		if p.result == nil {
-			count++
-		}
-	}
-	return count
+func (j *journal) resize(p *phase, room int64) {
+	j.kept += room - p.room
+	p.room = room
 }
 
 // release forgets a claim. It changes nothing once the phase has started.
@@ -83,16 +80,18 @@ func (j *journal) release(p *phase) {
 	defer j.mu.Unlock()
 	if p.claimant != nil {
 		delete(j.phases, p.nonce)
+		j.resize(p, 0)
 	}
 }
 
 // start makes a claim a start, for good.
-func (j *journal) start(p *phase, prepared json.RawMessage) {
+func (j *journal) start(p *phase, prepared json.RawMessage, todo *work) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	p.claimant = nil
 	p.startedAt = time.Now()
 	p.prepared = prepared
+	j.resize(p, int64(len(prepared))+todo.room())
 }
 
 // finish keeps the result of a phase for as long as the container lives.
@@ -102,13 +101,14 @@ func (j *journal) finish(p *phase, runs []runResult, files []fileResult) {
 	p.result = &result{
 		Prepared: p.prepared, StartedAt: timestamp(p.startedAt), EndedAt: timestamp(time.Now()), Runs: runs, Files: files,
 	}
-	j.kept += int64(len(p.prepared))
+	room := int64(len(p.prepared))
 	for _, run := range runs {
-		j.kept += int64(len(run.Output.Inline))
+		room += int64(len(run.Output.Inline))
 	}
 	for _, file := range files {
-		j.kept += int64(len(file.Content))
+		room += int64(len(file.Content))
 	}
+	j.resize(p, room)
 	close(p.done)
 }
 

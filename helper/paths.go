@@ -140,10 +140,10 @@ func place(dir int, name string, create func() error) (replaced bool, err error)
 }
 
 // createFile makes a new regular file in place of whatever has the name. Always a new one: a file that was there
-// may be held open, or be linked elsewhere, by whoever put it there.
-func createFile(dir int, name string, flags int) (fd int, replaced bool, err error) {
+// may be held open, or be linked elsewhere, by whoever put it there. The umask applies to mode.
+func createFile(dir int, name string, flags int, mode uint32) (fd int, replaced bool, err error) {
 	replaced, err = place(dir, name, func() error {
-		fd, err = openat(dir, name, flags|syscall.O_CREAT|syscall.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+		fd, err = openat(dir, name, flags|syscall.O_CREAT|syscall.O_EXCL|syscall.O_NOFOLLOW, mode)
 		return err
 	})
 	return fd, replaced, err
@@ -156,7 +156,7 @@ func createPath(path string, flags int, mode uint32, owner *identity) (*os.File,
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	defer syscall.Close(dir)
-	fd, _, err := createFile(dir, base, flags)
+	fd, _, err := createFile(dir, base, flags, mode)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -171,13 +171,26 @@ func createPath(path string, flags int, mode uint32, owner *identity) (*os.File,
 // own gives an open file owner (nil: root, where we are root) and mode, in this order: chown clears mode bits.
 func own(fd int, mode uint32, owner *identity) error {
 	if owner != nil {
-		if err := syscall.Fchown(fd, owner.UID, owner.GID); err != nil {
-			return fmt.Errorf("owner %d:%d: %w", owner.UID, owner.GID, err)
+		return setOwner(fd, mode, owner.UID, owner.GID)
+	}
+	if os.Geteuid() == 0 {
+		return setOwner(fd, mode, 0, 0)
+	}
+	return syscall.Fchmod(fd, mode)
+}
+
+// setOwner changes only what differs: on a journaling file system a change costs far more than the look.
+func setOwner(fd int, mode uint32, uid, gid int) error {
+	var stat syscall.Stat_t
+	if err := syscall.Fstat(fd, &stat); err != nil {
+		return err
+	}
+	if int(stat.Uid) != uid || int(stat.Gid) != gid {
+		if err := syscall.Fchown(fd, uid, gid); err != nil {
+			return fmt.Errorf("owner %d:%d: %w", uid, gid, err)
 		}
-	} else if os.Geteuid() == 0 {
-		if err := syscall.Fchown(fd, 0, 0); err != nil {
-			return fmt.Errorf("owner 0:0: %w", err)
-		}
+	} else if stat.Mode&0o7777 == mode {
+		return nil
 	}
 	return syscall.Fchmod(fd, mode)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"os/signal"
-	"runtime"
 	"sync"
 	"syscall"
 )
@@ -64,22 +63,11 @@ func (p *processes) reapOne() bool {
 	return true
 }
 
-// start runs a program as leader of its own session, with no signal blocked.
+// start runs a program as leader of its own session.
 func (p *processes) start(program string, argv []string, attr *syscall.ProcAttr) (*child, error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// The child gets the mask of the thread that forks. A stop signal in this window of microseconds would be
-	// dropped; the kubelet's SIGKILL follows.
-	old, err := signalMask(sigSetMask, 0)
-	if err != nil {
-		return nil, err
-	}
 	pid, err := syscall.ForkExec(program, argv, attr)
-	if _, restore := signalMask(sigSetMask, old); restore != nil && err == nil {
-		err = restore
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -88,12 +76,14 @@ func (p *processes) start(program string, argv []string, attr *syscall.ProcAttr)
 	return c, nil
 }
 
-// killGroup sends SIGKILL to the child's process group, unless its leader has already been waited for.
-func (p *processes) killGroup(c *child) {
+// killGroup sends SIGKILL to the child's process group; false if its leader has ended and been waited for already.
+func (p *processes) killGroup(c *child) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !c.reaped {
-		c.killed = true
-		syscall.Kill(-c.pid, syscall.SIGKILL)
+	if c.reaped {
+		return false
 	}
+	c.killed = true
+	syscall.Kill(-c.pid, syscall.SIGKILL)
+	return true
 }

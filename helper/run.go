@@ -61,8 +61,8 @@ func (s *supervisor) wait(leader *child, limit time.Duration) (status syscall.Wa
 	case status = <-leader.exited:
 		return status, false
 	case <-expired:
-		s.processes.killGroup(leader)
-		return <-leader.exited, true
+		timedOut = s.processes.killGroup(leader)
+		return <-leader.exited, timedOut
 	}
 }
 

@@ -105,7 +105,7 @@ func (s *server) prepare(conn *net.UnixConn, peer *syscall.Ucred, p *phase, idle
 		s.release(conn, peer, p, err)
 		return
 	}
-	s.journal.start(p, start.Prepared)
+	s.journal.start(p, start.Prepared, &start.work)
 	go s.execute(p, &start.work)
 	s.follow(conn, p, false)
 }

@@ -7,13 +7,10 @@ import (
 
 // Constants of the kernel that package syscall lacks; the same on amd64 and arm64.
 const (
-	oPath          = 0x200000
-	atRemoveDir    = 0x200
-	setPipeSize    = 1031
-	prSetDumpable  = 4
-	sigBlock       = 0
-	sigSetMask     = 2
-	signalSetBytes = 8
+	oPath         = 0x200000
+	atRemoveDir   = 0x200
+	setPipeSize   = 1031
+	prSetDumpable = 4
 )
 
 // errnoErr makes an error of an errno; 0 is none.

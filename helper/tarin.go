@@ -2,84 +2,13 @@ package main
 
 import (
 	"archive/tar"
-	"bufio"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
 	"os"
-	"path"
 	"strings"
 	"syscall"
 )
-
-// Names of fileMode.
-const (
-	modeNormalise = "normalise" // root's, a+rX, as the contract wants files in a sandbox (CONTRACT.md C26)
-	modeKeep      = "keep"      // owners, modes and times of the archive
-)
-
-// unpackOptions bound an archive: MaxBytes is about the contents of its files, holes included.
-type unpackOptions struct {
-	Path       string
-	FileMode   string
-	MaxBytes   int64
-	MaxEntries int64
-}
-
-func (o *unpackOptions) validate() error {
-	if o.FileMode != modeNormalise && o.FileMode != modeKeep {
-		return fmt.Errorf("fileMode: %.20q is neither %s nor %s", o.FileMode, modeNormalise, modeKeep)
-	}
-	if o.MaxBytes < 0 || o.MaxBytes > 1<<50 || o.MaxEntries < 0 || o.MaxEntries > 100_000_000 {
-		return errors.New("maxBytes or maxEntries: out of range")
-	}
-	_, err := splitPath(o.Path)
-	return err
-}
-
-// streamLimit bounds the tar stream: what the files may have, and what headers and long names may add.
-func (o *unpackOptions) streamLimit() int64 {
-	return o.MaxBytes + o.MaxEntries*(2*maxPath+4096) + 1<<20
-}
-
-// unpack reads one framed archive and unpacks it below options.Path, which is made if need be. The archive and the
-// folder are both hostile: nothing outside the folder is touched, whatever either does. On an error part of the
-// archive may be there.
-func unpack(src *bufio.Reader, options *unpackOptions, digest string, progress func()) (*unpackResult, error) {
-	parts, err := splitPath(options.Path)
-	if err != nil {
-		return nil, failed("Unpack", err)
-	}
-	slash, err := openRoot()
-	if err != nil {
-		return nil, failed("Unpack", err)
-	}
-	defer syscall.Close(slash)
-	root, err := walk(slash, parts, true)
-	if err != nil {
-		return nil, failed("Unpack", fmt.Errorf("%s: %w", options.Path, err))
-	}
-	defer syscall.Close(root)
-	archive := newArchiveReader(src, options.streamLimit(), progress)
-	x := &extractor{
-		options: options, root: root, parent: -1, asRoot: os.Geteuid() == 0,
-		buffer: make([]byte, sendChunk), seed: maphash.MakeSeed(), files: map[uint64]struct{}{},
-		skipped: skippedList{Skipped: []skippedEntry{}},
-	}
-	defer x.forgetParent()
-	if err := x.all(tar.NewReader(archive)); err != nil {
-		return nil, failed("Unpack", err)
-	}
-	got, err := archive.finish(x.entries, digest)
-	if errors.Is(err, errMismatch) {
-		return nil, failed("Digest", err)
-	}
-	if err != nil {
-		return nil, failed("Unpack", err)
-	}
-	return &unpackResult{trailer: got, skippedList: x.skipped}, nil
-}
 
 // extractor unpacks one archive.
 type extractor struct {
@@ -179,7 +108,8 @@ func (x *extractor) file(h *tar.Header, name, base string, content io.Reader) er
 		return fmt.Errorf("more than %d bytes of files", x.options.MaxBytes)
 	}
 	x.bytes += h.Size
-	fd, replaced, err := createFile(x.parent, base, syscall.O_WRONLY)
+	mode := x.fileMode(h, name)
+	fd, replaced, err := createFile(x.parent, base, syscall.O_WRONLY, mode&0o777)
 	if err != nil {
 		return err
 	}
@@ -200,7 +130,7 @@ func (x *extractor) file(h *tar.Header, name, base string, content io.Reader) er
 	if replaced {
 		defer x.forgetParent() // what was there may have been a folder that we have open
 	}
-	return x.finish(fd, h, x.fileMode(h, name))
+	return x.finish(fd, h, mode)
 }
 
 func (x *extractor) fileMode(h *tar.Header, name string) uint32 {
@@ -227,12 +157,11 @@ func (x *extractor) finish(fd int, h *tar.Header, mode uint32) error {
 	if x.options.FileMode == modeNormalise {
 		return own(fd, mode, nil)
 	}
+	uid, gid := os.Geteuid(), os.Getegid() // only root may give files away
 	if x.asRoot {
-		if err := syscall.Fchown(fd, h.Uid, h.Gid); err != nil {
-			return err
-		}
+		uid, gid = h.Uid, h.Gid
 	}
-	if err := syscall.Fchmod(fd, mode); err != nil {
+	if err := setOwner(fd, mode, uid, gid); err != nil {
 		return err
 	}
 	setTimes(fd, h.ModTime.Unix()) // a file system that cannot keep this time keeps another
@@ -284,74 +213,4 @@ func (x *extractor) closeFolders() error {
 		}
 	}
 	return nil
-}
-
-// symlink makes a link that stays below the root; others are left out.
-func (x *extractor) symlink(h *tar.Header, name, base string) error {
-	if !staysInside(path.Dir(name), h.Linkname) {
-		x.skipped.add(name, "link")
-		return nil
-	}
-	replaced, err := place(x.parent, base, func() error { return symlinkat(h.Linkname, x.parent, base) })
-	if err == nil && x.asRoot && x.options.FileMode == modeKeep {
-		err = syscall.Fchownat(x.parent, base, h.Uid, h.Gid, 0x100) // AT_SYMLINK_NOFOLLOW
-	}
-	if replaced {
-		x.forgetParent()
-	}
-	return err
-}
-
-// staysInside: a relative target whose ".." come first and do not lead above the root. A ".." behind a name could
-// lead anywhere once that name is a link itself, so such targets count as leaving.
-func staysInside(dir, target string) bool {
-	if target == "" || len(target) > maxPath || strings.HasPrefix(target, "/") || strings.ContainsRune(target, 0) {
-		return false
-	}
-	depth := 0
-	if dir != "." {
-		depth = strings.Count(dir, "/") + 1
-	}
-	named := false
-	for part := range strings.SplitSeq(target, "/") {
-		switch part {
-		case "", ".":
-		case "..":
-			if depth--; named || depth < 0 {
-				return false
-			}
-		default:
-			named = true
-		}
-	}
-	return true
-}
-
-// hardLink links to a file that this archive has brought; others are left out.
-func (x *extractor) hardLink(h *tar.Header, name, base string) error {
-	parts, err := splitRelative(h.Linkname)
-	if err != nil {
-		return err
-	}
-	target := strings.Join(parts, "/")
-	if _, known := x.files[maphash.String(x.seed, target)]; !known || target == name {
-		x.skipped.add(name, "link")
-		return nil
-	}
-	dir, err := walk(x.root, parts[:len(parts)-1], false)
-	if err != nil {
-		return err
-	}
-	defer syscall.Close(dir)
-	targetBase := parts[len(parts)-1]
-	if !isRegular(dir, targetBase) {
-		x.skipped.add(name, "link")
-		return nil
-	}
-	replaced, err := place(x.parent, base, func() error { return linkat(dir, targetBase, x.parent, base) })
-	if replaced {
-		x.forgetParent()
-	}
-	x.files[maphash.String(x.seed, name)] = struct{}{}
-	return err
 }

@@ -2,9 +2,7 @@ package main
 
 import (
 	"archive/tar"
-	"bufio"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -13,88 +11,8 @@ import (
 	"time"
 )
 
-const (
-	maxListed     = 100  // entries of a list of skipped or changed things
-	maxListedPath = 1024 // bytes of a path in it
-	maxRoots      = 1024
-	nameBatch     = 512 // names of a folder held at a time
-)
-
-// skippedList names what an archive left out: the first maxListed, and how many in all.
-type skippedList struct {
-	Skipped      []skippedEntry `json:"skipped"`
-	SkippedCount int64          `json:"skippedCount"`
-}
-
-type skippedEntry struct {
-	Path   string `json:"path"`
-	Reason string `json:"reason"`
-}
-
-func (s *skippedList) add(path, reason string) {
-	s.SkippedCount++
-	if len(s.Skipped) < maxListed {
-		s.Skipped = append(s.Skipped, skippedEntry{path[:min(len(path), maxListedPath)], reason})
-	}
-}
-
-// packRequest is what `helper pack` reads from stdin.
-type packRequest struct {
-	Protocol     int        `json:"protocol"`
-	Roots        []packRoot `json:"roots"`
-	MaxBytes     int64      `json:"maxBytes"`
-	MaxEntries   int64      `json:"maxEntries"`
-	MaxFileBytes *int64     `json:"maxFileBytes"`
-}
-
-// packRoot is a path in the container and its name in the archive; "." puts a folder's contents at the top.
-type packRoot struct {
-	Path string `json:"path"`
-	As   string `json:"as"`
-}
-
-type packTrailer struct {
-	trailer
-	skippedList
-	Changed      []string `json:"changed"`
-	ChangedCount int64    `json:"changedCount"`
-	Truncated    bool     `json:"truncated"`
-}
-
-func (r *packRequest) validate() error {
-	if err := checkProtocol(r.Protocol); err != nil {
-		return err
-	}
-	if len(r.Roots) == 0 || len(r.Roots) > maxRoots || r.MaxBytes < 0 || r.MaxEntries < 0 {
-		return errors.New("roots, maxBytes or maxEntries: out of range")
-	}
-	for _, root := range r.Roots {
-		if _, err := splitPath(root.Path); err != nil {
-			return err
-		}
-		if _, err := splitRelative(root.As); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// runPack writes the roots as one framed archive to stdout. What cannot be read is listed in the trailer.
-func runPack([]string) error {
-	body, err := readFrame(os.Stdin, maxRequest)
-	if err != nil {
-		return fmt.Errorf("the request: %w", unexpected(err))
-	}
-	request := &packRequest{}
-	if err := decodeStrict(body, request); err != nil {
-		return fmt.Errorf("the request: %w", err)
-	}
-	if err := request.validate(); err != nil {
-		return fmt.Errorf("the request: %w", err)
-	}
-	growPipe(1)
-	return pack(os.Stdout, request)
-}
+// nameBatch is how many names of a folder are held at a time.
+const nameBatch = 512
 
 // packer walks folders and writes what it finds. It follows no link and opens nothing but folders and regular files.
 type packer struct {
@@ -317,49 +235,4 @@ func (p *packer) content(file *os.File, path string, size int64) error {
 		}
 	}
 	return nil
-}
-
-// unpackRequest is what `helper unpack` reads from stdin.
-type unpackRequest struct {
-	Protocol   int    `json:"protocol"`
-	Path       string `json:"path"`
-	FileMode   string `json:"fileMode"`
-	MaxBytes   int64  `json:"maxBytes"`
-	MaxEntries int64  `json:"maxEntries"`
-}
-
-// runUnpack takes a request and one framed archive and prints one line: what was unpacked, or why not.
-func runUnpack([]string) error {
-	syscall.Umask(0) // modes are what the archive says
-	in := bufio.NewReaderSize(os.Stdin, sendChunk)
-	result, err := unpackStdin(in)
-	out := &emitter{}
-	if fail := (*failure)(nil); errors.As(err, &fail) {
-		out.final(struct {
-			OK      bool   `json:"ok"`
-			Reason  string `json:"reason"`
-			Message string `json:"message"`
-		}{false, fail.Reason, fail.Message})
-	}
-	out.final(struct {
-		OK bool `json:"ok"`
-		*unpackResult
-	}{true, result})
-	return nil
-}
-
-func unpackStdin(in *bufio.Reader) (*unpackResult, error) {
-	body, err := readFrame(in, maxRequest)
-	if err != nil {
-		return nil, failed("Protocol", unexpected(err))
-	}
-	request := &unpackRequest{}
-	if err := decodeStrict(body, request); err != nil {
-		return nil, failed("Protocol", err)
-	}
-	options := &unpackOptions{request.Path, request.FileMode, request.MaxBytes, request.MaxEntries}
-	if err := errors.Join(checkProtocol(request.Protocol), options.validate()); err != nil {
-		return nil, failed("Protocol", err)
-	}
-	return unpack(in, options, "", func() {})
 }

@@ -4,9 +4,10 @@ Pure functions from settings to manifests; `apply` sends them.
 """
 
 import os
+import shutil
 from typing import Any
 
-from hack.cluster.api import Api
+from hack.cluster.api import Api, wait
 from hack.cluster.settings import Settings
 
 DNS_IMAGE = "docker.io/coredns/coredns:1.15.0"
@@ -47,6 +48,28 @@ def make_volume_folders(settings: Settings) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o770)
         os.chown(folder, VOLUME_OWNER, VOLUME_OWNER)
+
+
+def free_volumes(settings: Settings, api: Api) -> list[str]:
+    """Empty the volumes whose claim is gone and offer them again; returns their names."""
+    freed = []
+    for number in range(1, VOLUMES + 1):
+        name = f"taskfold-store-{number}"
+        volume = api.get(f"/api/v1/persistentvolumes/{name}")
+        if volume and volume["status"].get("phase") in {"Available", "Bound"}:
+            continue
+        api.request("DELETE", f"/api/v1/persistentvolumes/{name}")
+        wait(
+            f"the end of volume {name}",
+            lambda path=name: not api.get(f"/api/v1/persistentvolumes/{path}"),
+            20,
+        )
+        shutil.rmtree(settings.node_state(1) / f"store-{number}", ignore_errors=True)
+        freed.append(name)
+    make_volume_folders(settings)
+    for manifest in volumes(settings):
+        api.apply(manifest)
+    return freed
 
 
 def policy_rights() -> list[dict[str, Any]]:

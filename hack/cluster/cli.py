@@ -2,12 +2,14 @@
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from hack.cluster import kind, programs, settings, status, teardown
+from hack.cluster import addons, kind, programs, settings, status, teardown
 from hack.cluster import up as own
+from hack.cluster.api import Api
 from hack.cluster.settings import ClusterError, Settings
 from hack.images import registry
 
@@ -20,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "kubeconfig": "print the path of the kubeconfig",
     "bin": "print the folder with kubectl, helm and ctr",
     "load-image": "push an image archive into the cluster's registry",
+    "free-volumes": "empty the local volumes whose claim is gone, and offer them again",
     "build": "only build the programs",
 }
 
@@ -75,6 +78,8 @@ def _run(parsed: argparse.Namespace, chosen: Settings) -> int:
             else:
                 _load_image(settings.running(chosen) or chosen, parsed.archive, parsed.image)
             return 0
+        case "free-volumes":
+            return _done(_free_volumes, settings.running(chosen) or chosen)
         case "bin":
             print(chosen.cache / "bin")
             return 0
@@ -98,10 +103,17 @@ def _down(chosen: Settings) -> None:
         print(f"the cluster {chosen.name} is gone")
 
 
+def _free_volumes(target: Settings) -> None:
+    if not target.kubeconfig.exists():
+        raise ClusterError(f"the cluster {target.name} does not run")
+    freed = addons.free_volumes(target, Api(target.kubeconfig))
+    print(f"free again: {', '.join(freed)}" if freed else "no volume waits for it")
+
+
 def _status(chosen: Settings, choice: kind.Choice) -> int:
     if choice is not kind.Choice.OWN:
         path = os.environ.get(kind.GIVEN) or str(chosen.kubeconfig)
-        answers = _answers(path)
+        answers = _answers(path, chosen)
         print(f"{choice} cluster of {path}: {'answers' if answers else 'does not answer'}")
         return 0 if answers else NOT_HEALTHY
     target = settings.running(chosen) or chosen
@@ -112,7 +124,7 @@ def _status(chosen: Settings, choice: kind.Choice) -> int:
 
 def _check_given(chosen: Settings) -> None:
     path = os.environ[kind.GIVEN]
-    if not _answers(path):
+    if not _answers(path, chosen):
         raise ClusterError(
             f"the cluster of {kind.GIVEN}={path} does not answer; unset it to start a local one"
         )
@@ -123,15 +135,13 @@ def _leave_given(chosen: Settings) -> None:
     print(f"the cluster of {kind.GIVEN} was not started here and is left alone")
 
 
-def _answers(kubeconfig: str) -> bool:
+def _answers(kubeconfig: str, chosen: Settings) -> bool:
     """With kubectl, because somebody else's kubeconfig may use any way to authenticate."""
-    command = ["kubectl", "--kubeconfig", kubeconfig, "get", "--raw", "/readyz", "--request-timeout=10s"]
-    try:
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        raise ClusterError(
-            f"kubectl is needed to ask the cluster of {kubeconfig}, and is not on the path"
-        ) from None
+    found = shutil.which("kubectl", path=f"{chosen.cache / 'bin'}:{os.environ.get('PATH', '')}")
+    if not found:
+        raise ClusterError(f"kubectl is needed to ask the cluster of {kubeconfig}: take `build` first")
+    command = [found, "--kubeconfig", kubeconfig, "get", "--raw", "/readyz", "--request-timeout=10s"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def _load_image(chosen: Settings, archive: str, name: str) -> None:

@@ -134,6 +134,8 @@ def _controllers(settings: Settings) -> dict[str, list[object]]:
         # `up` gives each Node its range, so that it is the one its bridge was made with.
         "--allocate-node-cidrs=false",
         "--use-service-account-credentials=true",
+        # Its default is a folder of the host, which it would make.
+        f"--flex-volume-plugin-dir={settings.state / 'volume-plugins'}",
         f"--service-account-private-key-file={keys / 'service-account.key'}",
         f"--root-ca-file={keys / 'ca.crt'}",
         f"--cluster-signing-cert-file={keys / 'ca.crt'}",

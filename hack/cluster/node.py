@@ -117,7 +117,11 @@ def containerd_config(settings: Settings, number: int) -> dict[str, Any]:
     state, runtime = settings.node_state(number), settings.node_runtime(number)
     runc = {
         "runtime_type": "io.containerd.runc.v2",
-        "options": {"BinaryName": str(settings.bin / "runc"), "SystemdCgroup": False},
+        "options": {
+            "BinaryName": str(settings.bin / "runc"),
+            "Root": str(runtime / "runc"),
+            "SystemdCgroup": False,
+        },
     }
     # The loopback plugin would leave a file outside the state folder for each pod.
     loopback = {"use_internal_loopback": True}

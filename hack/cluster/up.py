@@ -67,11 +67,12 @@ def up(settings: Settings) -> None:
         local = registry.Registry(settings.registry_on_host)
         local.push(images["pause"], node.PAUSE_IMAGE)
         local.push(images["coredns"], addons.DNS_IMAGE)
-        addons.apply(settings, api)
         for number in settings.node_numbers():
             node.start(settings, number, api)
         for number in settings.node_numbers():
             node.start_policies(settings, number, api)
+        # After the nodes are known: a pod that finds none at first is tried again only seconds later.
+        addons.apply(settings, api)
         _wait_for_nodes(settings, api, began)
         _wait_for_dns(settings, api)
         _say(began, "DNS ready")

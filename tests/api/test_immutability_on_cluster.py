@@ -10,7 +10,15 @@ from taskfold.api.taskrun import TaskRun, TaskRunSpec
 from taskfold.api.verifierrun import VerifierRun, VerifierRunSpec
 
 from .manifests import (
-    BARE, FULL, INLINE, OTHER, VERIFIER_BARE, VERIFIER_FULL, VERIFIER_OTHER, appearing, fixed,
+    BARE,
+    FULL,
+    INLINE,
+    OTHER,
+    VERIFIER_BARE,
+    VERIFIER_FULL,
+    VERIFIER_OTHER,
+    appearing,
+    fixed,
 )  # fmt: skip
 
 pytestmark = pytest.mark.cluster

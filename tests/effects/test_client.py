@@ -27,7 +27,7 @@ class FakeApi:
     most: int = 0
     busy: int = 0
 
-    async def respond(self, request: web.Request) -> web.StreamResponse:
+    async def respond(self, request: web.Request) -> web.Response:
         self.asked.append(request)
         body = await request.read()
         self.bodies.append(json.loads(body) if body else None)
@@ -39,8 +39,8 @@ class FakeApi:
                 answer = await answer(request)
         finally:
             self.busy -= 1
-        if isinstance(answer, web.StreamResponse):
-            return answer
+        if isinstance(answer, web.Response):
+            return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
         return web.json_response(answer)
 
 

@@ -432,6 +432,21 @@ async def test_many_callers_cause_one_download(kept: store.Store, counted: list[
     assert counted == [key]
 
 
+async def test_a_copy_while_the_same_object_is_put_again(
+    kept: store.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [(key, digest)] = await snapshots(kept, 1, size=2 * store.PART_BYTES)
+    real = kept.get_range
+
+    async def put_again_first(*arguments: object, **options: object) -> bytes:
+        await snapshots(kept, 1, size=2 * store.PART_BYTES)
+        return await real(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kept, "get_range", put_again_first)
+    async with kept.local_copy(key, digest) as path:
+        assert path.stat().st_size == 2 * store.PART_BYTES
+
+
 async def test_a_copy_with_another_digest_is_refused(kept: store.Store, tmp_path: Path) -> None:
     [(key, _)] = await snapshots(kept, 1)
     with pytest.raises(errors.StoreError, match="digest"):

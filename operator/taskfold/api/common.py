@@ -110,7 +110,7 @@ class ConfigMapKeySelector(Model):
     key: Key = Field(description="Key inside the ConfigMap whose value is used.")
     optional: bool = Field(
         default=False,
-        description="True: a missing ConfigMap or key leaves the value unset. False or unset: the run is refused.",
+        description="True: a missing ConfigMap or key leaves the value unset. Else the run is refused.",
     )
 
 
@@ -121,7 +121,7 @@ class SecretKeySelector(Model):
     key: Key = Field(description="Key inside the Secret whose value is used.")
     optional: bool = Field(
         default=False,
-        description="True: a missing Secret or key leaves the value unset. False or unset: the run is refused.",
+        description="True: a missing Secret or key leaves the value unset. Else the run is refused.",
     )
 
 
@@ -190,7 +190,7 @@ class SourceReference(Model):
     name: Name = Field(description="Name of the object, in the run's own namespace.")
     optional: bool = Field(
         default=False,
-        description="True: a missing object counts as empty. False or unset: the run is refused when it is missing.",
+        description="True: a missing object counts as empty. Else the run is refused.",
     )
 
 

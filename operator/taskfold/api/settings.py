@@ -114,6 +114,8 @@ class ConcurrencySettings(_Settings):
     """Reconciles at a time."""
     pod_starts: int = Field(default=8, ge=1)
     """Pods between creation and their container's start, over all runs."""
+    connections: int = Field(default=512, ge=8)
+    """Open connections to the API server, execs included."""
     execs: int = Field(default=256, ge=1)
     execs_per_node: int = Field(default=64, ge=1)
 

@@ -18,9 +18,7 @@ def of_container(run: TaskRun, task: Task, recorded: RecordedImage | None) -> di
     return {**_hints(run, task, recorded), **image, **contract.literals(task.config.environment.env)}
 
 
-def of_commands(
-    run: TaskRun, task: Task, recorded: RecordedImage | None, sandbox: Mapping[str, str]
-) -> dict[str, str]:
+def of_commands(task: Task, sandbox: Mapping[str, str]) -> dict[str, str]:
     """The rest of the sandbox's variables, for every command: templates, filled."""
     literal = contract.literals(task.config.environment.env)
     return {name: value for name, value in sandbox.items() if name not in literal}

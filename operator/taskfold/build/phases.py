@@ -26,7 +26,6 @@ from taskfold.protocol.phase import (
     Tools,
     Unpack,
     User,
-    Write,
 )
 
 TOOLS = ("bash", "timeout", "tar", "gzip", "find")
@@ -35,7 +34,8 @@ TOOLS = ("bash", "timeout", "tar", "gzip", "find")
 LOGS_AGENT = "/logs/agent"
 LOGS_VERIFIER = "/logs/verifier"
 LOGS_ARTIFACTS = "/logs/artifacts"
-TRAJECTORY = f"{LOGS_AGENT}/trajectory.json"
+TRAJECTORY_NAME = "trajectory.json"
+TRAJECTORY = f"{LOGS_AGENT}/{TRAJECTORY_NAME}"
 TEST_OUTPUT = f"{LOGS_VERIFIER}/test-stdout.txt"
 REWARD_JSON = f"{LOGS_VERIFIER}/reward.json"
 REWARD_TXT = f"{LOGS_VERIFIER}/reward.txt"
@@ -148,10 +148,8 @@ def hooks(sandbox: Sandbox, nonce: str, env: Mapping[str, str]) -> PhaseRequest:
     return PhaseRequest(nonce, "hooks", (), runs)
 
 
-def verify(
-    sandbox: Sandbox, verifier: VerifierRun, nonce: str, env: Mapping[str, str], transcript: bytes
-) -> PhaseRequest:
-    """Reset, tests/, transcript, test.sh. One archive of payload: the folder `tests`."""
+def verify(sandbox: Sandbox, verifier: VerifierRun, nonce: str, env: Mapping[str, str]) -> PhaseRequest:
+    """Reset, tests/, transcript, test.sh. Two archives of payload: the folder `tests`, the transcript."""
     own = verifier.spec.timeout_seconds
     limit = own if own is not None else sandbox.timeout(sandbox.task.config.verifier.timeout_sec)
     prepare = (
@@ -159,8 +157,7 @@ def verify(
         Reset(LOGS_VERIFIER),
         Unpack("/tests"),
         Directory(LOGS_VERIFIER, "0755", sandbox.verifier_user),
-        Directory(LOGS_AGENT, "0777"),
-        Write(TRAJECTORY, transcript),
+        Unpack(LOGS_AGENT),
     )
     command = ("bash", "/tests/test.sh")
     test = Run("test", command, Output(TEST_OUTPUT), env, sandbox.workdir, sandbox.verifier_user, limit)

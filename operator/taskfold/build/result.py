@@ -6,8 +6,9 @@ version. docs/reference/result.md describes it.
 
 from typing import Any
 
+from taskfold.api.common import Metadata
 from taskfold.api.phases import Phase
-from taskfold.api.taskrun import TaskRun
+from taskfold.api.taskrun import TaskRun, TaskRunSpec, TaskRunStatus
 
 SCHEMA = "taskfold.dev/result/v1"
 
@@ -48,10 +49,10 @@ def document(run: TaskRun) -> dict[str, Any]:
 
 def refusal(name: str, namespace: str, reason: str, message: str) -> dict[str, Any]:
     """The document of a run that never became an object: refused by the client or by the API server."""
+    spec = TaskRunSpec.model_construct()
+    never = TaskRun.model_construct(metadata=Metadata(name=name, namespace=namespace), spec=spec, status=TaskRunStatus())
     return {
-        **document(TaskRun.model_construct()),
-        "name": name,
-        "namespace": namespace,
+        **document(never),
         "outcome": "refused",
         "failure": {"kind": None, "reason": reason, "stage": "admission", "terminal": True},
         "message": message,

@@ -96,7 +96,7 @@ _FACTS = {
         Effect.MASKED, "The entrypoint of the image died while the run was under way."
     ),
     FailureKind.VERIFIER_ERROR: _emitted(
-        Effect.MASKED, "test.sh could not be started: the image has no bash or no timeout."
+        Effect.MASKED, "The image has no bash or no timeout, so test.sh could not be started."
     ),
     FailureKind.PROVIDER_UNAVAILABLE: _emitted(
         Effect.MASKED,

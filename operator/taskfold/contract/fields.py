@@ -58,12 +58,7 @@ def markdown() -> str:
     rows = fields()
     for table in dict.fromkeys(row.table for row in rows):
         head = f"[[{table}]]" if table in _ARRAYS else f"[{table}]" if table else "Top level"
-        parts += [
-            f"### {head}",
-            "",
-            "| Key | Type | Default | Status | Meaning |",
-            "| --- | --- | --- | --- | --- |",
-        ]
+        parts += [f"### {head}", "", *HEAD]
         parts += [
             f"| `{row.key}` | {row.type} | {row.default} | {row.status} | {row.meaning} |"
             for row in rows

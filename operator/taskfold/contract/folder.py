@@ -121,8 +121,11 @@ class DirectoryFolder(_Reading):
             if (self._root / path).is_symlink():
                 raise _not_a_file(path, "is a symbolic link") from error
             raise
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
             os.close(descriptor)
+            if stat.S_ISDIR(mode):
+                raise FileNotFoundError(path)
             raise _not_a_file(path, "is not a regular file")
         return os.fdopen(descriptor, "rb")
 

@@ -6,6 +6,7 @@ the run from completing; `complete` is written last and once.
 
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
+from taskfold.api.status import Stage
 from taskfold.api.taskrun import PodRetention
 from taskfold.decide import pod as pods
 from taskfold.decide import status as to
@@ -42,8 +43,8 @@ def finish(world: RunWorld) -> Plan:
         effects = (Collect(prefix or "", reachable), StoreRow(prefix or ""))
         return Plan(note=_pending("collecting files"), effects=effects, again=0)
     if pod is not None and pod.owner_uid == run.metadata.uid and not _kept(world) and not _late(world):
-        effects = () if pod.deleting else (DeletePod(pod.name, pod.uid),)
-        return Plan(note=_pending(f"removing pod {pod.name}"), effects=effects, again=LOOK_SECONDS)
+        delete = () if pod.deleting else (DeletePod(pod.name, pod.uid),)
+        return Plan(note=_pending(f"removing pod {pod.name}"), effects=delete, again=LOOK_SECONDS)
     notes = _leftovers(world)
     done = to.warned(status, notes).model_copy(
         update={"complete": True, "completion_time": to.stamp(world.now), "journal": []}
@@ -97,3 +98,12 @@ def expire(world: RunWorld) -> Plan:
     if age < ttl:
         return Plan(again=ttl - age + 0.1)
     return Plan(effects=(DeleteRun(world.run.metadata.uid),))
+
+
+def refuse(world: RunWorld, reason: Reason, message: str) -> Plan:
+    """An effect was refused for good by the cluster: the run ends, terminal."""
+    stage = Stage.ADMISSION if world.run.status.admitted is None else Stage.SEED
+    status = to.ended(
+        world.run.status, Phase.FAILED, reason, message, stage=stage, now=world.now, terminal=True
+    )
+    return Plan(status, Note(reason, message), again=0)

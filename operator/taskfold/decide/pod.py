@@ -92,7 +92,7 @@ class PodView:
 def view(pod: Mapping[str, Any]) -> PodView:
     """Flatten a pod object of the API."""
     metadata, status = pod["metadata"], pod.get("status") or {}
-    owner = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
+    owner: Mapping[str, Any] = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
     scheduled = conditions.get("PodScheduled") or {}
     disruption = conditions.get("DisruptionTarget") or {}
@@ -162,10 +162,13 @@ def pull_is_hopeless(pod: PodView) -> bool:
     return any(c.waiting_reason in _HOPELESS_REASONS for c in pod.containers.values())
 
 
+GONE = Loss(Reason.POD_DELETED, "the pod is gone", by_agent=False)
+
+
 def loss(pod: PodView | None) -> Loss | None:
     """The loss that this pod is, or None while it may still serve. An absent pod was deleted by someone."""
     if pod is None:
-        return Loss(Reason.POD_DELETED, "the pod is gone", by_agent=False)
+        return GONE
     main = pod.main
     if pod.reason == "Evicted":
         own_limit = "exceed" in pod.message and "limit" in pod.message

@@ -184,7 +184,8 @@ def _queued_too_long(world: RunWorld, attempt: Attempt, note: Note | None = None
         return None
     if note is None:
         waits = next((c for c in world.run.status.conditions if c.type == "Reconciling"), None)
-        known = Reason(waits.reason) if waits is not None and waits.reason in Reason else Reason.POD_START_TIMEOUT
+        words = {reason.value: reason for reason in Reason}
+        known = words.get(waits.reason if waits is not None else "", Reason.POD_START_TIMEOUT)
         note = Note(known, waits.message if waits is not None else "")
     return _fail(world, note.reason, f"no place for the pod within {limit:g} s. {note.message}".strip())
 

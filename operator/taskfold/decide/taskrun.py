@@ -69,7 +69,7 @@ def decide(world: RunWorld) -> Plan:
     if world.verifier is not None and world.verifier.status.phase is not None and _has_verdict(world):
         return _copy_verdict(world)
     if status.admitted is not None and status.admitted.spec_digest != world.spec_digest:
-        return _refuse(world, Reason.SPEC_CHANGED, _spec_changed(world))
+        return ending.refuse(world, Reason.SPEC_CHANGED, _spec_changed(world))
     if run.spec.cancel:
         return _cancel(world)
     if status.admitted is None:
@@ -79,23 +79,15 @@ def decide(world: RunWorld) -> Plan:
         return sandbox.place(world, attempt)
     if status.verifier is not None:
         return _await_verifier(world)
-    lost = pods.loss(world.pod if world.pod is not None and world.pod.uid == attempt.pod_uid else None)
-    if lost is not None:
-        return _lose(world, lost)
-    if pods.standing(world.pod) is not Standing.READY:
+    pod = world.pod if world.pod is not None and world.pod.uid == attempt.pod_uid else None
+    lost = pods.loss(pod)
+    if pod is None or lost is not None:
+        return _lose(world, lost or pods.GONE)
+    if pods.standing(pod) is not Standing.READY:
         return sandbox.await_start(world, attempt)
     if status.phase in (Phase.PENDING, Phase.QUEUED, Phase.SEEDING):
         return _seed(world)
     return _work(world)
-
-
-def _refuse(world: RunWorld, reason: Reason, message: str) -> Plan:
-    """The task or the request is wrong: the same again would fail again."""
-    stage = Stage.ADMISSION if world.run.status.admitted is None else Stage.SEED
-    status = to.ended(
-        world.run.status, Phase.FAILED, reason, message, stage=stage, now=world.now, terminal=True
-    )
-    return Plan(status, Note(reason, message), again=0)
 
 
 def _spec_changed(world: RunWorld) -> str:
@@ -134,10 +126,10 @@ def _admit(world: RunWorld) -> Plan:
     run, status = world.run, world.run.status
     paths = unsupported_fields.unsupported(run)
     if paths:
-        return _refuse(world, Reason.UNSUPPORTED_FIELD, unsupported_fields.message(paths))
+        return ending.refuse(world, Reason.UNSUPPORTED_FIELD, unsupported_fields.message(paths))
     match world.admission:
         case Refusal(reason=reason, message=message, terminal=True):
-            return _refuse(world, Reason(reason), message)
+            return ending.refuse(world, Reason(reason), message)
         case Refusal(reason=reason, message=message):
             return _wait_for_source(world, Reason(reason), message)
         case Admission(digest=digest, task=task, recorded=recorded):
@@ -146,7 +138,7 @@ def _admit(world: RunWorld) -> Plan:
             return Plan(again=RETRY_SECONDS)
     if run.spec.agent.oracle is not None and task.solution is None:
         problem = "the oracle agent needs solution/solve.sh, and the task folder has none. Add it, or take another agent."
-        return _refuse(world, Reason.INVALID_TASK, problem)
+        return ending.refuse(world, Reason.INVALID_TASK, problem)
     admitted = status.model_copy(
         update={
             "phase": Phase.QUEUED,
@@ -168,7 +160,7 @@ def _wait_for_source(world: RunWorld, reason: Reason, message: str) -> Plan:
     waited = to.seconds_between(created, to.stamp(world.now)) or 0.0
     limit = world.settings.limits.source_seconds
     if waited > limit:
-        return _refuse(world, reason, f"{message} (waited {limit:g} s)")
+        return ending.refuse(world, reason, f"{message} (waited {limit:g} s)")
     return Plan(to.moved(world.run.status, Phase.PENDING), Note(reason, message), again=RETRY_SECONDS)
 
 
@@ -187,7 +179,7 @@ def _seed(world: RunWorld) -> Plan:
         case PhaseDone(result=result):
             return _seeded(world, result, entry.nonce)
         case PhaseRefused(reason="UnknownUser", message=message):
-            return _refuse(world, Reason.UNKNOWN_USER, message)
+            return ending.refuse(world, Reason.UNKNOWN_USER, message)
         case PhaseRefused(message=message):
             return sandbox.another_try(world, Reason.SEED_FAILED, message)
         case PhaseUnreached(message=message, retry_in=retry_in) if not sandbox.overdue(

@@ -102,3 +102,5 @@ class VerifierWorld:
     task: Task | None = None
     pod: PodView | None = None
     phases: Mapping[str, PhaseReport] = field(default_factory=dict)
+    recorded: RecordedImage | None = None
+    image_user: User | None = None

@@ -72,6 +72,10 @@ class Source:
             return self._current
         return await self._refresh(since=self._read_at)
 
+    async def login(self) -> Login:
+        """A fresh reading in its raw form, for a library that makes connections of its own."""
+        return await asyncio.to_thread(self._read)
+
     async def renew(self, refused: Credentials) -> Credentials:
         """After a 401 with `refused`: read again unless somebody did since."""
         if self._current is not refused and self._current is not None:

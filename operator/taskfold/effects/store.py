@@ -21,13 +21,16 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mappin
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import obstore
 import obstore.exceptions
 import obstore.store
 
 from taskfold.effects import errors, local_copies
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
 
 KEY_BYTES = 900
 """S3 allows 1,024; the rest is for the prefix in the store's URL."""
@@ -294,7 +297,8 @@ class Store:
             reader = await self.open(key)
             if reader.size > bound:
                 raise _too_large(reader.where, bound)
-            return reader
+            # Not pinned: another run may put the same snapshot meanwhile, and the digest proves the bytes.
+            return Reader(self, key, reader.size, etag=None)
 
         async with self._copies.lease(_hex(digest), source) as path:
             yield path
@@ -314,10 +318,12 @@ class Store:
         return data
 
     async def get_range(self, key: str, start: int, end: int, *, etag: str | None = None) -> bytes:
+        """The bytes from `start` to `end`, of the object with this `etag` where one is given."""
+        options: GetOptions = {"range": (start, end)}
+        if etag is not None:
+            options["if_match"] = etag
         async with self._call(key):
-            result = await obstore.get_async(
-                self._backend, key, options={"range": (start, end), "if_match": etag}
-            )
+            result = await obstore.get_async(self._backend, key, options=options)
             content = bytes(await result.bytes_async())
         if len(content) != end - start:
             raise errors.StoreError("the object ended early", where=self.where(key), remedy="Read it again.")

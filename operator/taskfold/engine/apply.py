@@ -75,8 +75,7 @@ class Applier:
             case plans.StoreSnapshot(digest=digest):
                 await self._snapshots.keep(namespace, digest)
             case plans.StoreRecordedImage(recorded=recorded):
-                key = (world.store_prefix or "") + observe.IMAGE
-                await self._put_once(key, recorded.document())
+                await self._put_once((world.store_prefix or "") + observe.IMAGE, recorded.document())
             case plans.CreatePod():
                 await self._create_pod(effect, world)
             case plans.DeletePod(name=name, uid=uid):
@@ -206,7 +205,7 @@ class Applier:
             )
         return {
             "key": FILES,
-            "bytes": packed.bytes,
+            "bytes": packed.size,
             "sha256": packed.sha256,
             "entries": packed.entries,
             "truncated": packed.truncated,

@@ -112,6 +112,9 @@ class Observer:
             run = TaskRun.parse(found.object) if found is not None else None
         attempt = run.status.attempts[-1] if run is not None and run.status.attempts else None
         pod_name = attempt.pod_name if attempt else None
+        pod = await self._pod(key.namespace, pod_name, confirm=True) if pod_name else None
+        task = await self._task(run) if run is not None else None
+        recorded = await self._recorded(run, task, self._prefix(run)) if run is not None else None
         return VerifierWorld(
             verifier=verifier,
             spec_digest=seen.spec_digest,
@@ -119,9 +122,11 @@ class Observer:
             nonces=(new_nonce(), new_nonce()),
             settings=self._settings,
             run=run,
-            task=await self._task(run) if run is not None else None,
-            pod=await self._pod(key.namespace, pod_name, confirm=True) if pod_name else None,
+            task=task,
+            pod=pod,
             phases=self._reports(verifier.status.journal),
+            recorded=recorded,
+            image_user=await self._image_user(task, recorded, pod),
         )
 
     def _bare(self, run: TaskRun, seen: Seen) -> RunWorld:
@@ -188,8 +193,8 @@ class Observer:
         except outcome.Refused as refused:
             return Refusal(refused.reason, refused.message)
         except TaskError as error:
-            refused = outcome.of_task(error)
-            return Refusal(refused.reason, refused.message)
+            wrong = outcome.of_task(error)
+            return Refusal(wrong.reason, wrong.message)
 
     async def _load(self, run: TaskRun) -> Admission:
         namespace, spec = run.metadata.namespace, run.spec

@@ -4,10 +4,9 @@ Guarantees: secrets are read at the moment of use and go over stdin only; the sa
 so an exchange may be begun again after any break; archives come from the run's snapshot.
 """
 
-import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from taskfold.api.common import EnvFromSource, SourceReference
+import taskfold
 from taskfold.api.settings import Settings
 from taskfold.api.status import JournalPhase
 from taskfold.api.taskrun import TaskRun
@@ -17,8 +16,7 @@ from taskfold.build import phases as requests
 from taskfold.build import pod as pod_builder
 from taskfold.contract import environment, transcript
 from taskfold.contract import folder as folders
-from taskfold.contract.images import RecordedImage
-from taskfold.contract.loader import Task
+from taskfold.contract.errors import TaskError
 from taskfold.decide import status as to
 from taskfold.decide.pod import PodView
 from taskfold.decide.world import RunWorld, VerifierWorld
@@ -26,18 +24,16 @@ from taskfold.effects import errors, transfer
 from taskfold.effects import exec as execs
 from taskfold.effects.sandbox import Sandbox, Started
 from taskfold.engine.activities import Activities, Exchange
-from taskfold.engine.image_users import ImageUsers
 from taskfold.engine.outcome import Outcome
 from taskfold.engine.snapshots import Snapshots
 from taskfold.engine.sources import Sources
-from taskfold.protocol.phase import FileState, PhaseRequest, PhaseResult, User
-from taskfold.api.taskrun import TaskRunSpec
+from taskfold.protocol.phase import FileState, PhaseRequest, PhaseResult
 
 OnStarted = Callable[[Started], Awaitable[None]]
 
 
-class NotReady(errors.EffectError):
-    """What the phase needs is not there yet; the exchange is begun again later."""
+class NotReady(errors.EffectError):  # noqa: N818 - nothing is wrong for good
+    """What the phase needs is not there now; the exchange is begun again later."""
 
 
 class Phases:
@@ -56,3 +52,121 @@ class Phases:
         self._snapshots = snapshots
         self._activities = activities
         self._settings = settings
+
+    def of_run(self, phase: JournalPhase, nonce: str, world: RunWorld) -> Exchange:
+        """The seed phase or the agent's phase of a TaskRun."""
+        run, task, pod = world.run, world.task, world.pod
+        if task is None or pod is None or world.image_user is None:
+            raise RuntimeError(f"phase {phase} without task, pod or image user")
+        sandbox = requests.Sandbox(run, task, world.recorded, world.image_user)
+
+        async def exchange(on_started: OnStarted) -> PhaseResult:
+            if phase is JournalPhase.SEED:
+                return await self._send(sandbox, pod, requests.seed(sandbox, nonce), (), on_started)
+            env = await self._agent_env(sandbox)
+            request = requests.agent(sandbox, nonce, env, self._settings.limits.install_seconds)
+            parts = ("solution",) if run.spec.agent.oracle is not None else ()
+            return await self._send(sandbox, pod, request, parts, on_started)
+
+        return exchange
+
+    def of_verifier(self, phase: JournalPhase, nonce: str, world: VerifierWorld) -> Exchange:
+        """The hooks or the verification of a VerifierRun."""
+        run, task, pod = world.run, world.task, world.pod
+        if run is None or task is None or pod is None or world.image_user is None:
+            raise RuntimeError(f"phase {phase} without run, task, pod or image user")
+        sandbox = requests.Sandbox(run, task, world.recorded, world.image_user)
+
+        async def exchange(on_started: OnStarted) -> PhaseResult:
+            if phase is JournalPhase.HOOKS:
+                env = await self._sandbox_env(sandbox)
+                return await self._send(sandbox, pod, requests.hooks(sandbox, nonce, env), (), on_started)
+            env = await self._verifier_env(sandbox, world.verifier)
+            own = await self._trajectory(sandbox, pod)
+            text = transcript.transcript(own, task.instruction, None, run.spec.agent.name, taskfold.__version__)
+            record = folders.MemoryFolder({requests.TRAJECTORY_NAME: (text, False)})
+            request = requests.verify(sandbox, world.verifier, nonce, env)
+            return await self._send(sandbox, pod, request, ("tests",), on_started, transfer.from_folder(record))
+
+        return exchange
+
+    async def _send(
+        self,
+        sandbox: requests.Sandbox,
+        pod: PodView,
+        request: PhaseRequest,
+        parts: Sequence[str],
+        on_started: OnStarted,
+        *more: transfer.Payload,
+    ) -> PhaseResult:
+        """The exchange itself; `parts` are the folders of the snapshot that go along, in order, then `more`."""
+        admitted = sandbox.run.status.admitted
+        namespace = sandbox.run.metadata.namespace
+        exchange = Sandbox(self._exec, _pin(namespace, pod))
+        if not parts:
+            return await exchange.run_phase(request, (), on_started=on_started, checked=True)
+        if admitted is None or admitted.task_digest is None:
+            raise RuntimeError("a phase with files of a run that is not admitted")
+        async with self._snapshots.open(namespace, admitted.task_digest) as folder:
+            payloads = [transfer.from_folder(folders.subtree(folder, part)) for part in parts]
+            return await exchange.run_phase(request, [*payloads, *more], on_started=on_started, checked=True)
+
+    async def _trajectory(self, sandbox: requests.Sandbox, pod: PodView) -> bytes | None:
+        """The agent's own transcript, as it was the moment the agent ended."""
+        if sandbox.run.spec.agent.script is None:
+            return None
+        entry = to.entry(sandbox.run.status, JournalPhase.AGENT, pod.uid)
+        if entry is None:
+            return None
+        result = self._activities.result(entry.nonce)
+        if result is None:
+            request = PhaseRequest(entry.nonce, JournalPhase.AGENT.value, attach_only=True)
+            exchange = Sandbox(self._exec, _pin(sandbox.run.metadata.namespace, pod))
+            result = await exchange.run_phase(request, (), checked=True)
+        file = result.files.get(requests.TRAJECTORY)
+        return file.content if file is not None and file.state is FileState.REGULAR else None
+
+    # -- variables ------------------------------------------------------------------------------------------------
+
+    async def _sandbox_env(self, sandbox: requests.Sandbox) -> dict[str, str]:
+        """What every command of the sandbox gets beside the container's own variables."""
+        config = sandbox.task.config
+        filled = await self._filled(sandbox.run, config.environment.env, "environment.env", {})
+        return env_builder.of_commands(sandbox.task, filled)
+
+    async def _agent_env(self, sandbox: requests.Sandbox) -> dict[str, str]:
+        run, env = sandbox.run, await self._sandbox_env(sandbox)
+        if run.spec.agent.oracle is not None:
+            env |= await self._filled(run, sandbox.task.config.solution.env, "solution.env", {})
+        script = run.spec.agent.script
+        if script is not None:
+            namespace = run.metadata.namespace
+            env |= await self._ready(self._sources.variables(namespace, script.env_from))
+            env |= await self._ready(self._sources.env(namespace, script.env))
+        return env
+
+    async def _verifier_env(self, sandbox: requests.Sandbox, verifier: VerifierRun) -> dict[str, str]:
+        spec, namespace = verifier.spec, verifier.metadata.namespace
+        secrets = await self._ready(self._sources.secrets(namespace, spec.secrets_from))
+        env = await self._sandbox_env(sandbox)
+        env |= await self._filled(sandbox.run, sandbox.task.config.verifier.env, "verifier.env", secrets)
+        return env | await self._ready(self._sources.env(namespace, spec.env))
+
+    async def _filled(
+        self, run: TaskRun, table: Mapping[str, str], field: str, secrets: Mapping[str, str]
+    ) -> dict[str, str]:
+        host = await self._ready(self._sources.variables(run.metadata.namespace, run.spec.environment_from))
+        try:
+            return environment.resolve(table, host, secrets=secrets, field=field)
+        except TaskError as error:
+            raise NotReady(str(error)) from error
+
+    async def _ready(self, reading: Awaitable[dict[str, str]]) -> dict[str, str]:
+        try:
+            return await reading
+        except Outcome as missing:
+            raise NotReady(missing.message) from missing
+
+
+def _pin(namespace: str, pod: PodView) -> execs.PodPin:
+    return execs.PodPin(namespace, pod.name, pod.uid, pod_builder.MAIN, pod.restarts, pod.node)

@@ -104,7 +104,7 @@ class KeyedQueue(Generic[Key]):
         except Exception:
             # The one place where any error of a reconcile ends: it is logged, and the key comes back later.
             failures = self._failures[key] = self._failures.get(key, 0) + 1
-            delay = min(BACKOFF_FIRST * 2 ** min(failures - 1, 20), BACKOFF_LIMIT)
+            delay = min(BACKOFF_FIRST * 2.0 ** min(failures - 1, 20), BACKOFF_LIMIT)
             log.exception("reconcile failed, next try in %.2f s", delay, extra={"key": str(key)})
             return delay
         self._failures.pop(key, None)

@@ -97,7 +97,10 @@ def _manifest_key(key: str) -> str:
 def _snapshot(folder: folders.Folder, file: BinaryIO) -> tuple[str, str]:
     written = digests.write_snapshot(folder, file)
     file.seek(0)
-    return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}", written
+    sha256 = hashlib.sha256()
+    while chunk := file.read(CHUNK):
+        sha256.update(chunk)
+    return f"sha256:{sha256.hexdigest()}", written
 
 
 async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:

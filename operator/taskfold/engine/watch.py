@@ -89,9 +89,14 @@ class Watch:
         return {Key(Kind.TASK_RUN, place[0], run), *self._verifiers_of((place[0], run))}
 
     def replace(
-        self, runs: Iterable[Object], verifiers: Iterable[Object], pods: Iterable[Object], since: int
+        self,
+        runs: Iterable[Object],
+        verifiers: Iterable[Object],
+        pods: Iterable[Object],
+        since: int,
+        namespace: str | None,
     ) -> set[Key]:
-        """A full list: what it does not hold and what is not newer than `since` is gone."""
+        """A full list of a namespace (None: of all): what it does not hold and is not newer than `since` is gone."""
         keys: set[Key] = set()
         for found, held, see in (
             (list(pods), self.pods, self.see_pod),
@@ -99,7 +104,12 @@ class Watch:
             (list(runs), self.runs, self.see_run),
         ):
             listed = {_place(obj) for obj in found}
-            for place in [p for p, seen in held.items() if p not in listed and seen.version <= since]:
+            gone = [
+                place
+                for place, seen in held.items()
+                if place not in listed and seen.version <= since and namespace in (None, place[0])
+            ]
+            for place in gone:
                 keys |= see(held[place].object, gone=True)
             for obj in found:
                 keys |= see(obj)

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"archive/tar"
+	"bufio"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"os"
+	"syscall"
+)
+
+// Names of fileMode.
+const (
+	modeNormalise = "normalise" // root's, a+rX, as the contract wants files in a sandbox (CONTRACT.md C26)
+	modeKeep      = "keep"      // owners, modes and times of the archive
+)
+
+// unpackOptions bound an archive: MaxBytes is about the contents of its files, holes included.
+type unpackOptions struct {
+	Path       string
+	FileMode   string
+	MaxBytes   int64
+	MaxEntries int64
+}
+
+func (o *unpackOptions) validate() error {
+	if o.FileMode != modeNormalise && o.FileMode != modeKeep {
+		return fmt.Errorf("fileMode: %.20q is neither %s nor %s", o.FileMode, modeNormalise, modeKeep)
+	}
+	if o.MaxBytes < 0 || o.MaxBytes > 1<<50 || o.MaxEntries < 0 || o.MaxEntries > 100_000_000 {
+		return errors.New("maxBytes or maxEntries: out of range")
+	}
+	_, err := splitPath(o.Path)
+	return err
+}
+
+// streamLimit bounds the tar stream: what the files may have, and what headers and long names may add.
+func (o *unpackOptions) streamLimit() int64 {
+	return o.MaxBytes + o.MaxEntries*(2*maxPath+4096) + 1<<20
+}
+
+// unpack reads one framed archive and unpacks it below options.Path, which is made if need be. The archive and the
+// folder are both hostile: nothing outside the folder is touched, whatever either does. On an error part of the
+// archive may be there.
+func unpack(src *bufio.Reader, options *unpackOptions, digest string, progress func()) (*unpackResult, error) {
+	parts, err := splitPath(options.Path)
+	if err != nil {
+		return nil, failed("Unpack", err)
+	}
+	slash, err := openRoot()
+	if err != nil {
+		return nil, failed("Unpack", err)
+	}
+	defer syscall.Close(slash)
+	root, err := walk(slash, parts, true)
+	if err != nil {
+		return nil, failed("Unpack", fmt.Errorf("%s: %w", options.Path, err))
+	}
+	defer syscall.Close(root)
+	archive := newArchiveReader(src, options.streamLimit(), progress)
+	x := &extractor{
+		options: options, root: root, parent: -1, asRoot: os.Geteuid() == 0,
+		buffer: make([]byte, sendChunk), seed: maphash.MakeSeed(), files: map[uint64]struct{}{},
+		skipped: skippedList{Skipped: []skippedEntry{}},
+	}
+	defer x.forgetParent()
+	if err := x.all(tar.NewReader(archive)); err != nil {
+		return nil, failed("Unpack", err)
+	}
+	got, err := archive.finish(x.entries, digest)
+	if errors.Is(err, errMismatch) {
+		return nil, failed("Digest", err)
+	}
+	if err != nil {
+		return nil, failed("Unpack", err)
+	}
+	return &unpackResult{trailer: got, skippedList: x.skipped}, nil
+}
+
+// unpackRequest is what `helper unpack` reads from stdin.
+type unpackRequest struct {
+	Protocol   int    `json:"protocol"`
+	Path       string `json:"path"`
+	FileMode   string `json:"fileMode"`
+	MaxBytes   int64  `json:"maxBytes"`
+	MaxEntries int64  `json:"maxEntries"`
+}
+
+// runUnpack takes a request and one framed archive and prints one line: what was unpacked, or why not.
+func runUnpack([]string) error {
+	syscall.Umask(0) // modes are what the archive says
+	in := bufio.NewReaderSize(os.Stdin, sendChunk)
+	result, err := unpackStdin(in)
+	out := &emitter{}
+	if fail := (*failure)(nil); errors.As(err, &fail) {
+		out.final(struct {
+			OK      bool   `json:"ok"`
+			Reason  string `json:"reason"`
+			Message string `json:"message"`
+		}{false, fail.Reason, fail.Message})
+	}
+	out.final(struct {
+		OK bool `json:"ok"`
+		*unpackResult
+	}{true, result})
+	return nil
+}
+
+func unpackStdin(in *bufio.Reader) (*unpackResult, error) {
+	body, err := readFrame(in, maxRequest)
+	if err != nil {
+		return nil, failed("Protocol", unexpected(err))
+	}
+	request := &unpackRequest{}
+	if err := decodeStrict(body, request); err != nil {
+		return nil, failed("Protocol", err)
+	}
+	options := &unpackOptions{request.Path, request.FileMode, request.MaxBytes, request.MaxEntries}
+	if err := errors.Join(checkProtocol(request.Protocol), options.validate()); err != nil {
+		return nil, failed("Protocol", err)
+	}
+	return unpack(in, options, "", func() {})
+}

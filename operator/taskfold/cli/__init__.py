@@ -1,0 +1,1 @@
+"""`taskfold …`: the command line."""

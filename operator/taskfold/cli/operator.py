@@ -1,0 +1,71 @@
+"""`taskfold operator`: the process that the chart runs."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+from pydantic import ValidationError
+
+from taskfold.api.settings import Settings
+from taskfold.cli import exits
+from taskfold.effects import credentials, errors
+
+
+def operator(
+    config: Annotated[
+        Path | None, typer.Option(help="Settings as YAML; see docs/reference/settings.md.", show_default=False)
+    ] = None,
+) -> None:
+    """Run the operator until it is told to end (SIGTERM)."""
+    settings = _settings(config)
+    _log(settings.log_format)
+    from taskfold.engine import operator as engine  # noqa: PLC0415 - kopf is only installed with the operator
+
+    try:
+        engine.run(settings, credentials.find())
+    except errors.EffectError as error:
+        exits.fail(str(error), exits.INTERNAL)
+
+
+def _settings(path: Path | None) -> Settings:
+    if path is None:
+        return Settings()
+    try:
+        return Settings.model_validate(yaml.safe_load(path.read_text()) or {})
+    except (OSError, yaml.YAMLError) as error:
+        exits.fail(f"{path}: {error}", exits.USAGE)
+    except ValidationError as error:
+        lines = [f"{path}: {'.'.join(map(str, e['loc']))} = {e['input']!r}: {e['msg']}" for e in error.errors()]
+        exits.fail("\n".join(lines), exits.USAGE)
+
+
+def _log(style: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        _JsonLines() if style == "json" else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    )
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, object] = {
+            "time": moment,
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name in ("object", "uid", "key"):
+            if hasattr(record, name):
+                line[name] = getattr(record, name)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)

@@ -1,0 +1,113 @@
+"""One operator process: its parts, made from settings, started together, ended in order.
+
+Guarantees: nothing global; the store is proven writable before the first run is touched; at the end no exchange is
+cut that another operator could not take up again.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from taskfold.api.settings import HelperSettings, Settings
+from taskfold.effects import client as api
+from taskfold.effects import credentials, registry
+from taskfold.effects import exec as execs
+from taskfold.effects import store as stores
+from taskfold.engine.activities import Activities
+from taskfold.engine.apply import Applier
+from taskfold.engine.events import Events
+from taskfold.engine.image_users import ImageUsers
+from taskfold.engine.janitor import Janitor
+from taskfold.engine.observe import Observer
+from taskfold.engine.phases import Phases
+from taskfold.engine.queue import KeyedQueue
+from taskfold.engine.reconcile import Reconciler
+from taskfold.engine.snapshots import Snapshots
+from taskfold.engine.sources import Sources
+from taskfold.engine.starts import Starts
+from taskfold.engine.watch import Key, Watch
+
+IMAGE_VOLUMES_SINCE = (1, 35)
+"""The first Kubernetes version in which image volumes are on by default."""
+
+log = logging.getLogger(__name__)
+
+
+class App:
+    """The parts of a running operator that the watches and the probes need."""
+
+    def __init__(self, watch: Watch, queue: KeyedQueue[Key], starts: Starts, janitor: Janitor) -> None:
+        self.watch = watch
+        self.queue = queue
+        self.starts = starts
+        self.janitor = janitor
+
+    def __copy__(self) -> "App":
+        """kopf copies its memo for every object; this one is shared."""
+        return self
+
+    def wake(self, keys: set[Key]) -> None:
+        """These keys have something to look at."""
+        for key in keys:
+            self.queue.add(key)
+        self.starts.offer()
+
+
+@contextlib.asynccontextmanager
+async def running(settings: Settings, source: credentials.Source) -> AsyncIterator[App]:
+    """An operator at work for the length of the block."""
+    store = stores.Store(settings.store.url, options=settings.store.options)
+    await store.check()
+    limits = settings.concurrency
+    async with (
+        api.Client(source, limits=api.Limits(concurrent=limits.connections)) as client,
+        registry.Registry(settings.registry.mirrors) as images,
+    ):
+        watch = Watch()
+        queue: KeyedQueue[Key] = KeyedQueue(lambda key: reconciler.reconcile(key), workers=limits.workers)
+        exec_ = execs.Exec(client, concurrent=limits.execs, per_node=limits.execs_per_node)
+        activities = Activities(queue.add)
+        starts = Starts(limits.pod_starts, watch.starting, queue.add)
+        snapshots = Snapshots(store, settings.cluster_name)
+        image_users = ImageUsers(store, settings.cluster_name)
+        sources = Sources(client, settings.secrets)
+        events = Events(client)
+        observer = Observer(
+            client, watch, store, snapshots, image_users, sources, images, activities, settings
+        )
+        phases = Phases(exec_, sources, snapshots, activities, settings)
+        applier = Applier(
+            client,
+            exec_,
+            watch,
+            store,
+            snapshots,
+            image_users,
+            phases,
+            activities,
+            starts,
+            settings,
+            image_volumes=await _image_volumes(client, settings.helper),
+        )
+        reconciler = Reconciler(client, watch, observer, applier, starts, events)
+        janitor = Janitor(client, watch, queue.add, settings)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(part.run()) for part in (queue, events, janitor)]
+            try:
+                yield App(watch, queue, starts, janitor)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await activities.close()
+
+
+async def _image_volumes(client: api.Client, helper: HelperSettings) -> bool:
+    """Whether the helper's image is mounted, or copied by an init container."""
+    if helper.mount != "auto":
+        return helper.mount == "imageVolume"
+    version = await client.version()
+    found = tuple(int("".join(filter(str.isdigit, version.get(part, ""))) or 0) for part in ("major", "minor"))
+    log.info("Kubernetes %s: the helper comes by %s", version.get("gitVersion"),
+             "image volume" if found >= IMAGE_VOLUMES_SINCE else "init container")
+    return found >= IMAGE_VOLUMES_SINCE

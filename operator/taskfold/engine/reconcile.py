@@ -1,0 +1,140 @@
+"""One reconcile, from top to bottom: observe → decide → apply → status last.
+
+Guarantees: nothing is passed from one reconcile to the next but what stands in the cluster, in the sandbox's journal
+or in the store, so that killing the process between any two lines changes nothing. Effects are applied in order, the
+first failure stops; the status is written last, only if it differs, and only onto what was observed.
+"""
+
+import logging
+
+from taskfold.api import conditions
+from taskfold.api.common import Resource
+from taskfold.api.status import Status
+from taskfold.decide import status as to
+from taskfold.decide import taskrun, verifierrun
+from taskfold.decide.ending import refuse
+from taskfold.decide.plan import Plan
+from taskfold.decide.world import RunWorld, VerifierWorld
+from taskfold.effects import client as api
+from taskfold.effects import errors
+from taskfold.engine import status as statuses
+from taskfold.engine.apply import Applier
+from taskfold.engine.events import Events
+from taskfold.engine.observe import Observer
+from taskfold.engine.outcome import Refused, Waiting
+from taskfold.engine.starts import Starts
+from taskfold.engine.watch import Key, Kind, Watch
+
+log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Brings one object a step further, whenever its key's turn comes."""
+
+    def __init__(
+        self,
+        client: api.Client,
+        watch: Watch,
+        observer: Observer,
+        applier: Applier,
+        starts: Starts,
+        events: Events,
+    ) -> None:
+        self._client = client
+        self._watch = watch
+        self._observer = observer
+        self._applier = applier
+        self._starts = starts
+        self._events = events
+
+    async def reconcile(self, key: Key) -> float | None:
+        """The next step. Returns the seconds after which the key wants to be looked at again, or None."""
+        match key.kind:
+            case Kind.TASK_RUN:
+                return await self._run(key)
+            case Kind.VERIFIER_RUN:
+                return await self._verifier(key)
+
+    async def _run(self, key: Key) -> float | None:
+        world = await self._observer.run(key)
+        if world is None:
+            self._starts.forget(key)
+            return None
+        plan = taskrun.decide(world)
+        try:
+            for effect in plan.effects:
+                await self._applier.run(effect, world)
+        except Waiting as waiting:
+            plan = Plan(note=waiting.note, again=waiting.delay)
+        except Refused as refused:
+            plan = refuse(world, refused.reason, refused.message)
+        return await self._write(world, plan)
+
+    async def _verifier(self, key: Key) -> float | None:
+        world = await self._observer.verifier(key)
+        if world is None:
+            return None
+        plan = verifierrun.decide(world)
+        for effect in plan.effects:
+            self._applier.verifier(effect, world)
+        return await self._write(world, plan)
+
+    async def _write(self, world: RunWorld | VerifierWorld, plan: Plan) -> float | None:
+        """The status, if it differs. A conflict: somebody was faster, look again at what is there now."""
+        run = world.run if isinstance(world, RunWorld) else world.verifier
+        old: Status = run.status
+        if plan.status is None and plan.note is None:
+            return plan.again
+        new = statuses.wished(run, plan.status or old, plan.note, world.now)
+        patch = statuses.merge_patch(old.wire(), new.wire())
+        if not patch:
+            return plan.again
+        metadata, runs = run.metadata, isinstance(world, RunWorld)
+        resource = api.TASKRUNS if runs else api.VERIFIERRUNS
+        try:
+            written = await self._client.patch_status(
+                resource,
+                metadata.namespace,
+                metadata.name,
+                patch,
+                resource_version=metadata.resource_version,
+                uid=metadata.uid,
+            )
+        except errors.Conflict:
+            await self._look_again(resource, metadata.namespace, metadata.name)
+            return 0
+        except errors.NotFound:
+            return None
+        self._see(resource, written)
+        self._tell(run, old, new, plan, to.stamp(world.now))
+        return plan.again
+
+    async def _look_again(self, resource: api.Resource, namespace: str, name: str) -> None:
+        try:
+            self._see(resource, await self._client.get(resource, namespace, name))
+        except errors.NotFound:
+            held = self._watch.runs if resource == api.TASKRUNS else self._watch.verifiers
+            held.pop((namespace, name), None)
+
+    def _see(self, resource: api.Resource, obj: api.Json) -> None:
+        if resource == api.TASKRUNS:
+            self._watch.see_run(obj)
+        else:
+            self._watch.see_verifier(obj)
+
+    def _tell(self, run: Resource, old: Status, new: Status, plan: Plan, moment: str) -> None:
+        """Log and announce what changed: a phase, a reason, never every look."""
+        before, after = _word(old), _word(new)
+        if before == after:
+            return
+        metadata = run.metadata
+        fields = {"uid": metadata.uid, "object": f"{metadata.namespace}/{metadata.name}"}
+        log.info("%s %s/%s: %s %s", run.KIND, metadata.namespace, metadata.name, *after, extra=fields)
+        if plan.note is not None:
+            self._events.tell(run, plan.note.reason, plan.note.message, moment)
+
+
+def _word(status: Status) -> tuple[str, str]:
+    """Phase and reason: what makes a line in the log."""
+    going_on = conditions.find(status.conditions, conditions.ConditionType.RECONCILING)
+    return (status.phase.value if status.phase else "", going_on.reason if going_on else "")
