@@ -311,7 +311,8 @@ class Client:
                 autoclose=True,
                 max_msg_size=0,
                 timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
-                **_connection(login),
+                # The API server answers 406 to an upgrade that accepts JSON only.
+                **_connection(login, {"Accept": "*/*"}),
             )
             return socket
 

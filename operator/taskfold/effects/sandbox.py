@@ -22,7 +22,7 @@ from taskfold.protocol import phase as phases
 HELPER = "/.taskfold/helper"
 SLACK_SECONDS = 600.0  # preparation and reading, beside the runs' own limits
 IDLE_SECONDS = 90.0  # the helper says `alive` every 20 s
-PACK_OVERHEAD = 4096  # bytes of tar headers and padding per entry, generously
+PACK_OVERHEAD = 12 * 1024  # bytes per entry: headers, a path and a link target of 4 KiB each, padding
 
 
 def new_nonce() -> str:
@@ -248,8 +248,7 @@ class Sandbox:
                 sinks.check(sinks.Received(size, sha256, entries), sent[0], self.pin.where)
                 return UnpackResult(entries, size, sha256, _skipped(answer))
             case {"ok": False, "reason": str(reason)}:
-                kinds = {"Digest": errors.DigestMismatch, "Limit": errors.LimitExceeded}
-                kind = kinds.get(reason, errors.TransferError)
+                kind = errors.DigestMismatch if reason == "Digest" else errors.TransferError
                 raise kind(f"{answer.get('message') or reason}", where=self.pin.where)
         raise errors.ProtocolError(f"unknown answer to unpack: {str(answer)[:200]}", where=self.pin.where)
 

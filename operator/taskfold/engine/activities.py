@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from taskfold.decide.world import PhaseActive, PhaseDone, PhaseRefused, PhaseReport, PhaseUnreached
 from taskfold.effects import errors
 from taskfold.effects.sandbox import Started
+from taskfold.engine.watch import Key
 from taskfold.protocol.phase import PhaseResult
 
 TRANSIENT = frozenset({"Busy", "Idle"})
@@ -38,7 +39,7 @@ class _Phase:
 class Activities:
     """By nonce: who is busy, what came out."""
 
-    def __init__(self, wake: Callable[[object, float], None]) -> None:
+    def __init__(self, wake: Callable[[Key, float], None]) -> None:
         """`wake(key, delay)` puts a key into the work queue."""
         self._wake = wake
         self._phases: dict[str, _Phase] = {}
@@ -58,7 +59,7 @@ class Activities:
         report = self.report(nonce)
         return report.result if isinstance(report, PhaseDone) else None
 
-    def start(self, key: object, nonce: str, exchange: Exchange) -> None:
+    def start(self, key: Key, nonce: str, exchange: Exchange) -> None:
         """Begin the exchange for this nonce, unless one is under way or done."""
         phase = self._phases.setdefault(nonce, _Phase())
         if phase.task is not None or isinstance(phase.report, PhaseDone):
@@ -83,7 +84,7 @@ class Activities:
     def __len__(self) -> int:
         return sum(phase.task is not None for phase in self._phases.values())
 
-    async def _carry(self, key: object, nonce: str, phase: _Phase, exchange: Exchange) -> None:
+    async def _carry(self, key: Key, nonce: str, phase: _Phase, exchange: Exchange) -> None:
         async def on_started(started: Started) -> None:
             phase.report = PhaseActive(started.at)
             self._wake(key, STARTED_DELAY)

@@ -35,10 +35,11 @@ class Janitor:
 
     async def run(self) -> None:
         """A round now and every `resyncSeconds`, until cancelled."""
+        scopes: list[str | None] = [*self._settings.namespaces] or [None]
         while True:
             try:
                 async with asyncio.timeout(self._settings.resync_seconds + 60):
-                    for namespace in self._settings.namespaces or [None]:
+                    for namespace in scopes:
                         await self.round(namespace)
                 self.last_round = asyncio.get_running_loop().time()
             except (errors.EffectError, TimeoutError) as error:

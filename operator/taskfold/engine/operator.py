@@ -50,11 +50,9 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 5
     settings.watching.connect_timeout = 10
-    settings.watching.field_selectors = {
-        TaskRun.PLURAL: janitor.UNFINISHED,
-        VerifierRun.PLURAL: janitor.UNFINISHED,
-    }
-    settings.watching.label_selectors = {"pods": names.RUN}
+    for plural in (TaskRun.PLURAL, VerifierRun.PLURAL):
+        settings.watching.field_selectors[plural] = janitor.UNFINISHED
+    settings.watching.label_selectors["pods"] = names.RUN
     return settings
 
 

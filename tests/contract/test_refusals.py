@@ -1,0 +1,127 @@
+"""What load refuses: by the contract, and for now."""
+
+import pytest
+from tests.contract.build import load, refusal, toml
+
+BY_THE_CONTRACT = {
+    "a restriction on [environment]": (
+        'environment.network_mode = "no-network"',
+        "environment.network_mode",
+        "restricts the network",
+    ),
+    "an allowlist on [environment]": (
+        'environment.network_mode = "allowlist"\nenvironment.allowed_hosts = ["a.b"]',
+        "environment.network_mode",
+        "restricts the network",
+    ),
+    "allow_internet = false": (
+        "environment.allow_internet = false",
+        "environment.allow_internet",
+        "restricts the network",
+    ),
+    "a restriction on [agent]": (
+        'agent.network_mode = "no-network"',
+        "agent.network_mode",
+        "restricts the network",
+    ),
+    "a restriction on [verifier.environment]": (
+        'verifier.environment.network_mode = "no-network"',
+        "verifier.environment.network_mode",
+        "restricts the network",
+    ),
+    "a restriction on a step's agent": (
+        'steps = [{name = "a"}, {name = "b", agent = {network_mode = "no-network"}}]',
+        "steps[1].agent.network_mode",
+        "restricts the network",
+    ),
+    "windows": ('environment.os = "Windows"', "environment.os", "Linux containers"),
+    "a group for the agent": ('agent.user = "app:staff"', "agent.user", "works with Docker only"),
+    "a group for the verifier": ('verifier.user = "1000:1000"', "verifier.user", "works with Docker only"),
+    "a group for a hook": (
+        'verifier.collect = [{command = "x"}, {command = "y", user = "a:b"}]',
+        "verifier.collect[1].user",
+        "works with Docker only",
+    ),
+}
+
+FOR_NOW = {
+    "separate mode": ('verifier.environment_mode = "separate"', "verifier.environment_mode"),
+    "a verifier environment": ("verifier.environment = {}", "verifier.environment"),
+    "artifacts": ('artifacts = ["/app"]', "artifacts"),
+    "steps": ('steps = [{name = "a"}]', "steps"),
+    "mcp servers": ('environment.mcp_servers = [{name = "a", url = "u"}]', "environment.mcp_servers"),
+    "a skills folder": ('environment.skills_dir = "/skills"', "environment.skills_dir"),
+    "a health check": ('environment.healthcheck = {command = "true"}', "environment.healthcheck"),
+    "gpus": ("environment.gpus = 1", "environment.gpus"),
+    "gpu types": ('environment.gpu_types = ["h100"]', "environment.gpu_types"),
+    "a tpu": ('environment.tpu = {type = "v5", topology = "2x2"}', "environment.tpu"),
+    "a restriction on [verifier]": ('verifier.network_mode = "no-network"', "verifier.network_mode"),
+    "a hook in a sidecar": (
+        'verifier.collect = [{command = "x", service = "db"}]',
+        "verifier.collect[0].service",
+    ),
+}
+
+HARMLESS = (
+    "environment.gpus = 0",
+    "environment.gpu_types = []",
+    "environment.mcp_servers = []",
+    'environment.skills_dir = ""',
+    "artifacts = []",
+    "steps = []",
+    'verifier.environment_mode = "shared"',
+    'verifier.network_mode = "public"',
+    'agent.network_mode = "public"',
+    'environment.network_mode = "public"',
+    "environment.allow_internet = true",
+    'verifier.collect = [{command = "x", service = "main", user = 0}]',
+    'environment.os = "LINUX"',
+)
+
+
+@pytest.mark.parametrize(("lines", "field", "reason"), BY_THE_CONTRACT.values(), ids=BY_THE_CONTRACT)
+def test_the_contract_refuses(lines, field, reason):
+    error = refusal(toml(lines))
+    assert (error.field, error.file, error.unsupported) == (field, "task.toml", False)
+    assert reason in str(error)
+    assert error.remedy.endswith(".")
+
+
+@pytest.mark.parametrize(("lines", "field"), FOR_NOW.values(), ids=FOR_NOW)
+def test_not_supported_yet(lines, field):
+    error = refusal(toml(lines))
+    assert (error.field, error.file, error.unsupported) == (field, "task.toml", True)
+    assert str(error).startswith(f"task.toml: {field}")
+    assert str(error).endswith("not supported yet")
+    assert error.others == ()
+
+
+@pytest.mark.parametrize("line", HARMLESS)
+def test_a_key_that_asks_for_nothing_is_let_pass(line):
+    assert load(toml(line)).warnings == ()
+
+
+def test_everything_that_is_refused_is_said_at_once_the_contracts_refusals_first():
+    error = refusal(
+        toml(
+            "environment.gpus = 2",
+            'artifacts = ["/a"]',
+            'agent.user = "a:b"',
+            'agent.network_mode = "no-network"',
+        )
+    )
+    found = [(each.field, each.unsupported) for each in (error, *error.others)]
+    assert found == [
+        ("agent.network_mode", False),
+        ("agent.user", False),
+        ("artifacts", True),
+        ("environment.gpus", True),
+    ]
+
+
+def test_a_restriction_on_a_shared_verifier_names_both_keys_of_an_allowlist():
+    error = refusal(toml('verifier.network_mode = "allowlist"', 'verifier.allowed_hosts = ["a.b"]'))
+    assert {each.field for each in (error, *error.others)} == {
+        "verifier.network_mode",
+        "verifier.allowed_hosts",
+    }

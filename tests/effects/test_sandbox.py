@@ -1,0 +1,279 @@
+"""The helper's protocol against the real helper, over the fake exec server; and against what a broken one says."""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import subprocess
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from taskfold.contract import folder as folders
+from taskfold.effects import errors, frames, sandbox, sinks, transfer
+from taskfold.protocol import phase as phases
+from tests.effects import fake_exec as fake
+from tests.effects.fake_exec import PIN, FakeCluster, Remote, serving
+
+BOUNDS = {"max_bytes": 1 << 32, "max_entries": 100_000}
+
+
+@contextlib.asynccontextmanager
+async def boxed(helper: Path, *, chunk: int = 32 * 1024) -> AsyncIterator[sandbox.Sandbox]:
+    """A sandbox whose 'container' is this machine, with a supervisor of its own."""
+    name = uuid.uuid4().hex
+    init = subprocess.Popen([helper, "init", "--name", name, "--allow-not-pid1", "--allow-inside"])
+
+    def local(argv: list[str]) -> list[str]:
+        options = ["--name", name, "--allow-not-pid1"] if argv[1] == "phase" else []
+        return [str(helper), *argv[1:], *options]
+
+    try:
+        async with serving(FakeCluster(fake.process(local, chunk))) as (exec_, _):
+            yield sandbox.Sandbox(exec_, PIN)
+    finally:
+        init.terminate()
+        init.wait(10)
+
+
+def shell(script: str, out: Path, **more: object) -> phases.Run:
+    return phases.Run("main", ("sh", "-c", script), phases.Output(str(out)), **more)  # type: ignore[arg-type]
+
+
+async def test_a_phase_from_beginning_to_end(helper: Path, tmp_path: Path) -> None:
+    tests = tmp_path / "tests"
+    folder = folders.MemoryFolder({"test.sh": (b"echo out; echo 1 > $OUT; exit 3", False)})
+    request = phases.PhaseRequest(
+        nonce=sandbox.new_nonce(),
+        phase="verify",
+        prepare=[phases.Tools(("sh", "no-such-tool")), phases.Reset(str(tests)), phases.Unpack(str(tests))],
+        runs=[shell(f"sh {tests}/test.sh", tmp_path / "log", env={"OUT": str(tmp_path / "reward")})],
+        read=[phases.Read(str(tmp_path / "reward"), 100), phases.Read(str(tmp_path / "none"), 100)],
+    )
+    seen: list[sandbox.Started] = []
+
+    async def started(event: sandbox.Started) -> None:
+        seen.append(event)
+
+    async with boxed(helper) as box:
+        result = await box.run_phase(request, [transfer.from_folder(folder)], on_started=started)
+        again = await box.run_phase(request, [transfer.from_folder(folder)], on_started=started)
+        attached = await box.run_phase(replace(request, attach_only=True))
+    assert again == result == attached
+    assert [event.attached for event in seen] == [False, True]
+    run = result.run("main")
+    assert run is not None
+    assert (run.return_code, run.inline) == (3, b"out\n")
+    assert result.missing_tools() == ("no-such-tool",)
+    assert result.files[str(tmp_path / "reward")].content == b"1\n"
+    assert result.files[str(tmp_path / "none")].state is phases.FileState.MISSING
+    assert (tests / "test.sh").stat().st_mode & 0o777 == 0o755
+
+
+async def test_an_unknown_phase_cannot_be_attached_to(helper: Path) -> None:
+    async with boxed(helper) as box:
+        with pytest.raises(errors.UnknownPhase):
+            await box.run_phase(phases.PhaseRequest("0" * 32, "agent", attach_only=True))
+
+
+async def test_nothing_starts_after_a_failed_preparation(helper: Path, tmp_path: Path) -> None:
+    missing = phases.Tools(("no-such-tool",), required=True)
+    request = phases.PhaseRequest(
+        sandbox.new_nonce(), "agent", [missing], [shell(f"touch {tmp_path}/ran", tmp_path / "log")]
+    )
+    async with boxed(helper) as box:
+        with pytest.raises(errors.PhaseFailed) as caught:
+            await box.run_phase(request)
+        assert (caught.value.reason, caught.value.results[0]["missing"]) == ("MissingTools", ["no-such-tool"])
+        with pytest.raises(errors.PhaseFailed) as wrong:
+            payload = transfer.from_folder(folders.MemoryFolder({"x": (b"x", False)}))
+            unpack = phases.Unpack(str(tmp_path / "u"), digest="0" * 64)
+            await box.run_phase(replace(request, prepare=[unpack]), [payload])
+        assert wrong.value.reason == "Digest"
+        # the nonce is free again
+        assert (await box.run_phase(replace(request, prepare=[]))).run("main") is not None
+    assert (tmp_path / "ran").exists()
+
+
+async def test_a_lost_connection_does_not_stop_a_phase(helper: Path, tmp_path: Path) -> None:
+    request = phases.PhaseRequest(
+        sandbox.new_nonce(), "agent", runs=[shell(f"sleep 1; echo x >> {tmp_path}/ran", tmp_path / "log")]
+    )
+
+    class Gone(Exception):
+        pass
+
+    async def leave(_: sandbox.Started) -> None:
+        raise Gone
+
+    async with boxed(helper) as box:
+        with pytest.raises(Gone):
+            await box.run_phase(request, on_started=leave)
+        result = await box.run_phase(request)
+    run = result.run("main")
+    assert run is not None
+    assert run.succeeded
+    assert (tmp_path / "ran").read_text() == "x\n", "started once"
+
+
+async def test_a_payload_that_cannot_be_read_starts_nothing(helper: Path, tmp_path: Path) -> None:
+    request = phases.PhaseRequest(
+        sandbox.new_nonce(),
+        "agent",
+        [phases.Unpack(str(tmp_path / "u"))],
+        [shell(f"touch {tmp_path}/ran", tmp_path / "log")],
+    )
+    async with boxed(helper) as box:
+        with pytest.raises(errors.SourceChanged):
+            await box.run_phase(request, [transfer.from_file(tmp_path / "none", "x")])
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_a_request_needs_its_payloads(helper: Path) -> None:
+    async with boxed(helper) as box:
+        with pytest.raises(ValueError, match="1 unpack operations, 0 payloads"):
+            await box.run_phase(phases.PhaseRequest("0" * 32, "x", [phases.Unpack("/x")]))
+
+
+@pytest.mark.parametrize("size", [0, 1, 32767, 32768, 32769, 2**20 - 1, 2**20, 2**20 + 1, 64 << 20])
+async def test_a_file_of_any_size_goes_in_and_out(helper: Path, tmp_path: Path, size: int) -> None:
+    content = (hashlib.sha256(b"%d" % size).digest() * (size // 32 + 1))[:size]
+    (tmp_path / "in").write_bytes(content)
+    async with boxed(helper, chunk=10_007 if size < 1 << 22 else 32768) as box:
+        there = await box.unpack(
+            str(tmp_path / "there"), transfer.from_file(tmp_path / "in", "file"), **BOUNDS
+        )
+        assert there.entries == 1
+        sink = sinks.ToDirectory(tmp_path / "back", **BOUNDS)
+        back = await box.pack([sandbox.Root(str(tmp_path / "there"), "r")], sink, **BOUNDS)
+    assert (tmp_path / "back" / "r" / "file").read_bytes() == content
+    assert not back.truncated
+
+
+async def test_ten_thousand_small_files(helper: Path, tmp_path: Path) -> None:
+    files = {f"d{index % 100}/{index}": (b"%d" % index * 50, index % 3 == 0) for index in range(10_000)}
+    payload = transfer.from_folder(folders.MemoryFolder(files))
+    async with boxed(helper) as box:
+        await box.unpack(str(tmp_path / "there"), payload, **BOUNDS)
+        sink = sinks.ToDirectory(tmp_path / "back", **BOUNDS)
+        await box.pack([sandbox.Root(str(tmp_path / "there"), ".")], sink, **BOUNDS)
+    for name, (content, executable) in files.items():
+        path = tmp_path / "back" / name
+        assert path.read_bytes() == content
+        assert bool(path.stat().st_mode & 0o100) == executable
+
+
+async def test_what_is_not_packed_is_listed(helper: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    subprocess.run(["mkfifo", str(tmp_path / "fifo")], check=True)
+    roots = [sandbox.Root(str(tmp_path), "r"), sandbox.Root("/no/such", "n")]
+    async with boxed(helper) as box:
+        result = await box.pack(roots, sinks.ToFile(tmp_path.with_suffix(".tar")), **BOUNDS)
+    assert result.skipped_count == 2
+    assert {(each.path, each.reason) for each in result.skipped} == {
+        (str(tmp_path / "fifo"), "special"),
+        ("/no/such", "missing"),
+    }
+
+
+async def test_a_refused_unpack_says_why(helper: Path, tmp_path: Path) -> None:
+    files = {f"{index}": (bytes(100_000), False) for index in range(100)}
+    async with boxed(helper) as box:
+        with pytest.raises(errors.TransferError, match="50 entries"):
+            await box.unpack(
+                str(tmp_path / "x"),
+                transfer.from_folder(folders.MemoryFolder(files)),
+                max_bytes=1 << 32,
+                max_entries=50,
+            )
+
+
+# ------------------------------------------------------------------------------------------- a broken far end
+
+REQUEST = phases.PhaseRequest("0" * 32, "agent")
+
+
+def saying(*lines: object, code: int = 0) -> FakeCluster:
+    async def script(remote: Remote) -> None:
+        for line in lines:
+            await remote.out(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
+        await remote.out(b"what stderr says", 2)
+        await remote.end(code)
+
+    return FakeCluster(script)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "kind", "text"),
+    [
+        (saying(code=1), errors.HelperFailed, "what stderr says"),
+        (saying(), errors.ProtocolError, "without an answer"),
+        (saying(b"Segmentation fault\n"), errors.ProtocolError, "not JSON"),
+        (saying({"event": "party"}), errors.ProtocolError, "unknown event"),
+        (saying({"event": "done"}), errors.ProtocolError, "without its fields"),
+        (saying({"event": "done", "result": {"startedAt": "x"}}), errors.ProtocolError, "shape"),
+        (saying({"event": "failed", "reason": "Busy", "message": "another client"}), errors.PhaseFailed, "another"),
+    ],
+)
+async def test_answers_that_are_none(cluster: FakeCluster, kind: type[Exception], text: str) -> None:
+    async with serving(cluster) as (exec_, _):
+        with pytest.raises(kind, match=text):
+            await sandbox.Sandbox(exec_, PIN).run_phase(REQUEST)
+
+
+async def test_a_connection_lost_before_the_answer() -> None:
+    async def script(remote: Remote) -> None:
+        await remote.out(b'{"event":"started","startedAt":"x","attached":false}\n{"event":"do')
+        remote.drop()
+
+    async with serving(FakeCluster(script)) as (exec_, _):
+        with pytest.raises(errors.ConnectionLost):
+            await sandbox.Sandbox(exec_, PIN).run_phase(REQUEST)
+
+
+def packed(content: bytes, *, cut: int | None = None, wrong: bool = False) -> FakeCluster:
+    trailer = frames.Trailer(1, len(content), "0" * 64 if wrong else hashlib.sha256(content).hexdigest())
+    return saying((frames.header(len(content)) + content + trailer.encode())[:cut])
+
+
+@pytest.mark.parametrize(
+    ("cluster", "kind"),
+    [
+        (packed(b"x" * 2000, cut=1000), errors.Truncated),
+        (packed(b"x" * 2000, cut=-1), errors.Truncated),
+        (packed(b"x" * 2000, wrong=True), errors.DigestMismatch),
+        (packed(b"x" * 900_000), errors.LimitExceeded),
+        (saying(b"", code=2), errors.HelperFailed),
+    ],
+    ids=["cut", "cut in the trailer", "wrong digest", "more than asked for", "failed"],
+)
+async def test_a_copy_out_that_is_none(tmp_path: Path, cluster: FakeCluster, kind: type[Exception]) -> None:
+    async with serving(cluster) as (exec_, _):
+        box = sandbox.Sandbox(exec_, PIN)
+        bounds = {"max_bytes": 2000, "max_entries": 1} if kind is errors.LimitExceeded else BOUNDS
+        with pytest.raises(kind):
+            sandbox.PACK_OVERHEAD, kept = 100, sandbox.PACK_OVERHEAD
+            try:
+                await box.pack([sandbox.Root("/x", "x")], sinks.ToFile(tmp_path / "x.tar"), **bounds)
+            finally:
+                sandbox.PACK_OVERHEAD = kept
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_cancelled_copy_leaves_nothing(tmp_path: Path) -> None:
+    over = asyncio.Event()
+
+    async def script(remote: Remote) -> None:
+        await remote.out(frames.header(1 << 20) + bytes(1 << 20))
+        await over.wait()
+
+    async with serving(FakeCluster(script)) as (exec_, _):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                box = sandbox.Sandbox(exec_, PIN)
+                await box.pack([sandbox.Root("/x", "x")], sinks.ToFile(tmp_path / "x.tar"), **BOUNDS)
+        over.set()
+    assert list(tmp_path.iterdir()) == []
