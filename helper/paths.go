@@ -30,8 +30,8 @@ func splitPath(path string) ([]string, error) {
 // splitRelative gives the components of a path that must stay below its folder; none for the folder itself.
 func splitRelative(path string) ([]string, error) {
 	switch {
-	case len(path) > maxPath:
-		return nil, fmt.Errorf("%.100q… is longer than %d bytes", path, maxPath)
+	case len(path) >= maxPath:
+		return nil, fmt.Errorf("%.100q… is longer than %d bytes", path, maxPath-1)
 	case strings.HasPrefix(path, "/"):
 		return nil, fmt.Errorf("%.100q is absolute", path)
 	case strings.ContainsRune(path, 0):

@@ -121,7 +121,7 @@ def test_not_supported_yet(files, file):
         {"README.md": "x", "dataset.toml": "[", "verifier.py": "x"},
         {"tests/test.sh": ""},
     ],
-    ids=lambda files: ", ".join(files),
+    ids=", ".join,
 )
 def test_what_is_harmless_is_let_pass_in_silence(files):
     assert load(files).warnings == ()

@@ -160,6 +160,8 @@ class _Reader:
         name = self._name()
         if not name:
             raise WordError("${ is not followed by the name of a variable")
+        if not self._next():
+            raise WordError(f"${{{name} is not closed")
         if self._next() == "}":
             self.position += 1
             return Variable(name)

@@ -192,8 +192,8 @@ class TarWriter:
             self._used = HEADROOM
 
 
-class _Closed(Exception):  # noqa: N818  (ends a thread whose reader has gone; never leaves this module)
-    pass
+class Abandoned(Exception):  # noqa: N818  (not an error: it ends a thread whose reader has gone)
+    """The archive was left before its end."""
 
 
 class _Pipe:
@@ -212,7 +212,7 @@ class _Pipe:
         """Thread: an empty buffer, when there is one."""
         buffer = self._free.get()
         if buffer is None or self._closed:
-            raise _Closed
+            raise Abandoned
         return buffer
 
     def put(self, block: memoryview) -> None:

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func TestLookupUser(t *testing.T) {
+	dir := t.TempDir()
+	passwd := "# comment\nroot:x:0:0:root:/root:/bin/sh\nbroken:x:a:b::/:\nshort:x:1\n+nis\napp:x:1000:1001:App:/home/app:/bin/sh\n" +
+		"app:x:9:9:second:/x:\n1000:x:7:7:digits:/seven:\nbare:x:8:8:::\nmax:x:4294967295:0::/:\n"
+	group := "root:x:0:root\nstaff:x:50:bare,app\nwheel:x:10:app\nwheel2:x:10:app\nbad:x:z:app\napp:x:1001:\n"
+	must(t, os.WriteFile(dir+"/passwd", []byte(passwd), 0o600))
+	must(t, os.WriteFile(dir+"/group", []byte(group), 0o600))
+	for name, c := range map[string]struct {
+		spec userSpec
+		want identity
+	}{
+		"name":            {userSpec{Name: ptr("app")}, identity{1000, 1001, []int{50, 10}, "/home/app"}},
+		"digits are name": {userSpec{Name: ptr("1000")}, identity{7, 7, []int{}, "/seven"}},
+		"no home":         {userSpec{Name: ptr("bare")}, identity{8, 8, []int{50}, "/"}},
+		"uid known":       {userSpec{UID: ptr(1000)}, identity{1000, 1001, []int{50, 10}, "/home/app"}},
+		"uid unknown":     {userSpec{UID: ptr(4711)}, identity{4711, 0, []int{}, "/"}},
+		"uid and gid":     {userSpec{UID: ptr(1000), GID: ptr(3)}, identity{1000, 3, []int{}, "/home/app"}},
+		"all numbers":     {userSpec{UID: ptr(5), GID: ptr(3), Groups: &[]int{1, 2}}, identity{5, 3, []int{1, 2}, "/"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := lookupUserIn(&c.spec, dir+"/passwd", dir+"/group")
+			if err != nil || !reflect.DeepEqual(*got, c.want) {
+				t.Fatalf("%+v %v, want %+v", got, err, c.want)
+			}
+		})
+	}
+	for _, name := range []string{"none", "", "broken", "short", "max", "+nis"} {
+		var unknown unknownUser
+		if _, err := lookupUserIn(&userSpec{Name: &name}, dir+"/passwd", dir+"/group"); !errors.As(err, &unknown) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestLookupUserInHostileFiles(t *testing.T) {
+	dir := t.TempDir()
+	must(t, syscall.Mkfifo(dir+"/fifo", 0o600))
+	must(t, os.WriteFile(dir+"/long", []byte(strings.Repeat("x", 3<<20)), 0o600))
+	for _, file := range []string{"/fifo", "/long", "/none", ""} {
+		if _, err := lookupUserIn(&userSpec{Name: ptr("app")}, dir+file, dir+file); err == nil {
+			t.Errorf("%s: found", file)
+		}
+		if id, err := lookupUserIn(&userSpec{UID: ptr(5)}, dir+file, dir+file); err != nil || id.UID != 5 {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+func TestMergeEnv(t *testing.T) {
+	base := []string{"PATH=/bin", "HOME=/root", "A=1"}
+	for name, c := range map[string]struct {
+		extra map[string]string
+		home  string
+		want  string
+	}{
+		"nothing":        {nil, "", "A=1 HOME=/root PATH=/bin"},
+		"home of user":   {nil, "/home/app", "A=1 HOME=/home/app PATH=/bin"},
+		"home from env":  {map[string]string{"HOME": "/x"}, "/home/app", "A=1 HOME=/x PATH=/bin"},
+		"replace":        {map[string]string{"A": "2", "B": ""}, "", "A=2 B= HOME=/root PATH=/bin"},
+		"home with NUL":  {nil, "/a\x00b", "A=1 PATH=/bin"},
+		"prefix is else": {map[string]string{"PAT": "x"}, "", "A=1 HOME=/root PAT=x PATH=/bin"},
+	} {
+		if got := strings.Join(mergeEnv(base, c.extra, c.home), " "); got != c.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+"""Fixtures of the conformance tests: one cluster, one operator and one namespace a module."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from tests import cluster as under_test
+from tests.conformance import harness
+
+pytestmark = pytest.mark.cluster
+
+_names = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/conformance/" in str(item.path):
+            item.add_marker(pytest.mark.cluster)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> harness.Cluster:
+    """The cluster under test, with today's custom resource definitions."""
+    kubeconfig = under_test.kubeconfig()
+    if not kubeconfig.exists():
+        pytest.fail(f"no cluster: {kubeconfig} does not exist. Run `make cluster`, or name one in TASKFOLD_KUBECONFIG.")
+    found = harness.Cluster(kubeconfig)
+    harness.apply_crds(found)
+    return found
+
+
+@pytest.fixture(scope="session")
+def namespace(cluster: harness.Cluster) -> Iterator[str]:
+    """The namespace of the tests that share one operator."""
+    name = cluster.create_namespace()
+    yield name
+    cluster.delete_namespace(name)
+
+
+@pytest.fixture(scope="session")
+def operator(
+    cluster: harness.Cluster, namespace: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[harness.Operator]:
+    """The operator that most tests share. Tests that kill it, or need other settings, take `own_operator`."""
+    folder = tmp_path_factory.mktemp("operator")
+    running = harness.Operator(folder, cluster.kubeconfig, [namespace])
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def own_namespace(cluster: harness.Cluster) -> Iterator[str]:
+    """A namespace of the module's own."""
+    name = cluster.create_namespace()
+    yield name
+    cluster.delete_namespace(name)
+
+
+@pytest.fixture(scope="module")
+def own_operator(
+    cluster: harness.Cluster, own_namespace: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[harness.Operator]:
+    """An operator of the module's own, which it may kill and start again; it serves `own_namespace`."""
+    folder = tmp_path_factory.mktemp("operator")
+    running = harness.Operator(folder, cluster.kubeconfig, [own_namespace])
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other run of the session has."""
+    return f"run-{next(_names)}"
+
+
+Runner = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def run(cluster: harness.Cluster, namespace: str, operator: harness.Operator, name: str) -> Runner:
+    """`run(files, agent, **spec)`: create a TaskRun and give its status once it is complete."""
+
+    def go(
+        files: Mapping[str, str], agent: Mapping[str, Any], *, seconds: float = 90.0, **more: Any
+    ) -> dict[str, Any]:
+        cluster.create_run(namespace, name, harness.spec(files, agent, **more))
+        return cluster.finished(namespace, name, seconds)
+
+    return go

@@ -1,0 +1,232 @@
+"""A real operator process beside a real cluster, and short words for what the conformance tests do with them.
+
+The operator runs on this machine, against the cluster's API server, so that a test can kill it, read its memory and
+its log. What a test asserts is read by the `kubernetes` package, not by the operator's own client.
+"""
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import kubernetes.client as k8s
+import kubernetes.config
+import yaml
+from kubernetes.client.exceptions import ApiException
+
+ROOT = Path(__file__).resolve().parents[2]
+GROUP, VERSION = "taskfold.dev", "v1alpha1"
+IMAGE = "python:3.13-slim"
+DEFAULT_TOML = f'schema_version = "1.4"\n[environment]\ndocker_image = "{IMAGE}"\nworkdir = "/app"\n'
+POLL_SECONDS = 0.1
+
+
+class Cluster:
+    """The API, as an independent reader sees it."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+        client = kubernetes.config.new_client_from_config(str(kubeconfig))
+        self.core = k8s.CoreV1Api(client)
+        self.custom = k8s.CustomObjectsApi(client)
+        self.networking = k8s.NetworkingV1Api(client)
+
+    def create_namespace(self, prefix: str = "conformance") -> str:
+        name = f"{prefix}-{secrets.token_hex(4)}"
+        self.core.create_namespace({"metadata": {"name": name}})
+        return name
+
+    def delete_namespace(self, name: str) -> None:
+        with contextlib.suppress(ApiException):
+            self.core.delete_namespace(name)
+
+    def create_run(self, namespace: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+        body = {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": "TaskRun",
+            "metadata": {"name": name},
+            "spec": dict(spec),
+        }
+        return self.custom.create_namespaced_custom_object(GROUP, VERSION, namespace, "taskruns", body)
+
+    def run(self, namespace: str, name: str) -> dict[str, Any]:
+        return self.custom.get_namespaced_custom_object(GROUP, VERSION, namespace, "taskruns", name)
+
+    def patch_run(self, namespace: str, name: str, spec: Mapping[str, Any]) -> None:
+        self.custom.patch_namespaced_custom_object(GROUP, VERSION, namespace, "taskruns", name, {"spec": dict(spec)})
+
+    def delete_run(self, namespace: str, name: str) -> None:
+        self.custom.delete_namespaced_custom_object(GROUP, VERSION, namespace, "taskruns", name)
+
+    def verifier(self, namespace: str, name: str) -> dict[str, Any]:
+        return self.custom.get_namespaced_custom_object(GROUP, VERSION, namespace, "verifierruns", name)
+
+    def status(self, namespace: str, name: str) -> dict[str, Any]:
+        return self.run(namespace, name).get("status") or {}
+
+    def pods(self, namespace: str, run: str | None = None) -> list[Any]:
+        selector = f"taskfold.dev/run={run}" if run else "taskfold.dev/run"
+        return self.core.list_namespaced_pod(namespace, label_selector=selector).items
+
+    def until(self, condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
+        """Poll until the condition gives something true, and return that."""
+        deadline = time.monotonic() + seconds
+        while True:
+            found = condition()
+            if found:
+                return found
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {seconds:g} s: {what}")
+            time.sleep(POLL_SECONDS)
+
+    def finished(self, namespace: str, name: str, seconds: float = 90.0) -> dict[str, Any]:
+        """The run's status once it is complete."""
+
+        def complete() -> dict[str, Any] | None:
+            status = self.status(namespace, name)
+            return status if status.get("complete") else None
+
+        try:
+            return self.until(complete, f"TaskRun {name} complete", seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; its status: {self.status(namespace, name)}") from None
+
+    def in_phase(self, namespace: str, name: str, phase: str, seconds: float = 60.0) -> dict[str, Any]:
+        """The run's status once it is in this phase."""
+
+        def there() -> dict[str, Any] | None:
+            status = self.status(namespace, name)
+            return status if status.get("phase") == phase else None
+
+        return self.until(there, f"TaskRun {name} in phase {phase}", seconds)
+
+
+class Operator:
+    """One operator process that can be killed and started again."""
+
+    def __init__(self, folder: Path, kubeconfig: Path, namespaces: list[str], **settings: Any) -> None:
+        self.folder = folder
+        self.store = folder / "store"
+        self.log = folder / "operator.log"
+        self.kubeconfig = kubeconfig
+        self._process: subprocess.Popen[bytes] | None = None
+        registry = os.environ.get("TASKFOLD_TEST_REGISTRY", "http://127.0.0.1:15001")
+        document = {
+            "clusterName": "test",
+            "namespaces": namespaces,
+            "store": {"url": f"file://{self.store}"},
+            "registry": {"mirrors": {"_default": [registry]}},
+            "pod": {"cpuRequestFraction": 0.05, "memoryRequestFraction": 0.05, "cpuRequest": "20m"},
+            "healthPort": _free_port(),
+            "logFormat": "text",
+            **settings,
+        }
+        self.health_port = document["healthPort"]
+        self.config = folder / "settings.yaml"
+        self.config.write_text(yaml.safe_dump(document))
+
+    def start(self) -> None:
+        """Start it and wait until its probe answers."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "taskfold", "operator", "--config", str(self.config)],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(ROOT / "operator")},
+            )
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL, as a lost node or an OOM would do it."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM, as a roll-out does it."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(how)
+            self._process.wait(30)
+
+    def rss(self) -> int:
+        """Resident memory in bytes."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("no VmRSS")
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def task(
+    test: str | None = None, *, solve: str | None = None, toml: str = DEFAULT_TOML, **files: str
+) -> dict[str, str]:
+    """The files of a task folder. `test` and `solve` are the bodies of the two scripts."""
+    folder = {"task.toml": toml, "instruction.md": "Do it.\n", **files}
+    if test is not None:
+        folder["tests/test.sh"] = "#!/bin/bash\n" + test
+    if solve is not None:
+        folder["solution/solve.sh"] = "#!/bin/bash\n" + solve
+    return folder
+
+
+def apply_crds(cluster: Cluster) -> None:
+    """Server-side apply of crds/, and wait until the API server serves them."""
+    definitions = k8s.ApiextensionsV1Api(cluster.core.api_client)
+    for path in sorted((ROOT / "crds").glob("*.yaml")):
+        body = yaml.safe_load(path.read_text())
+        try:
+            definitions.create_custom_resource_definition(body)
+        except ApiException as error:
+            if error.status != 409:
+                raise
+            found = definitions.read_custom_resource_definition(body["metadata"]["name"])
+            body["metadata"]["resourceVersion"] = found.metadata.resource_version
+            definitions.replace_custom_resource_definition(body["metadata"]["name"], body)
+
+    def served() -> bool:
+        try:
+            cluster.custom.list_namespaced_custom_object(GROUP, VERSION, "default", "verifierruns")
+            cluster.custom.list_namespaced_custom_object(GROUP, VERSION, "default", "taskruns")
+        except ApiException:
+            return False
+        return True
+
+    cluster.until(served, "the custom resources are served")
+
+
+ORACLE: dict[str, Any] = {"oracle": {}}
+NOP: dict[str, Any] = {"nop": {}}
+
+
+def script(run: str, **more: Any) -> dict[str, Any]:
+    """An agent that is a shell script."""
+    return {"script": {"run": run, **more}}
+
+
+def spec(files: Mapping[str, str], agent: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """The spec of a run with an inline task."""
+    return {"task": {"inline": {"files": dict(files)}, "id": "task"}, "agent": dict(agent), **more}
