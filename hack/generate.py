@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes what is generated from the models: crds/*.yaml and docs/reference/{taskrun,verifierrun}.md.
+"""Writes what is generated from the models: crds/*.yaml, with their copies in the chart, the `settings` part of the
+chart's values.schema.json, and docs/reference/{taskrun,verifierrun,settings}.md.
 
 `--check` writes nothing, prints what differs and ends with 1 when a file is stale.
 """
@@ -12,25 +13,27 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+CHART = ROOT / "charts" / "taskfold"
 sys.path.insert(0, str(ROOT / "operator"))
 
-from taskfold.api import crd, docs  # noqa: E402
+from taskfold.api import crd, docs, settings_docs  # noqa: E402
 
 
 def wanted() -> dict[Path, str]:
     """Path → content of every generated file."""
-    crds = {ROOT / "crds" / name: text for name, text in crd.files().items()}
-    pages = {ROOT / "docs" / "reference" / name: text for name, text in docs.files().items()}
-    return crds | pages
+    folders = (ROOT / "crds", CHART / "crds")
+    crds = {folder / name: text for folder in folders for name, text in crd.files().items()}
+    texts = docs.files() | settings_docs.files()
+    pages = {ROOT / "docs" / "reference" / name: text for name, text in texts.items()}
+    schema = CHART / "values.schema.json"
+    return crds | pages | {schema: settings_docs.with_chart_schema(schema.read_text(encoding="utf-8"))}
 
 
 def difference(path: Path, text: str) -> str:
     """What would change in one file, as a unified diff; empty when it is current."""
     name = str(path.relative_to(ROOT))
     before = path.read_text(encoding="utf-8") if path.exists() else ""
-    return "".join(
-        difflib.unified_diff(before.splitlines(True), text.splitlines(True), name, f"{name} (generated)")
-    )
+    return "".join(difflib.unified_diff(before.splitlines(True), text.splitlines(True), name, f"{name} (generated)"))
 
 
 def main() -> int:

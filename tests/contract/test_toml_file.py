@@ -58,7 +58,8 @@ def problem(text):
         ),
         (
             "agent.user = true",
-            'task.toml: agent.user = true: must be a user. Write a name ("app") or a number without quotes (1000).',
+            "task.toml: agent.user = true: must be a user. "
+            'Write a name ("app") or a number without quotes (1000).',
         ),
         (
             "artifacts = [3]",
@@ -66,7 +67,8 @@ def problem(text):
         ),
         (
             "environment.memory_mb = 2.5",
-            "task.toml: environment.memory_mb = 2.5: must be a whole number. Write whole mebibytes, for example 2048.",
+            "task.toml: environment.memory_mb = 2.5: must be a whole number. "
+            "Write whole mebibytes, for example 2048.",
         ),
     ],
     ids=lambda text: text.split("\n")[0][:40],
@@ -154,13 +156,15 @@ def test_an_unknown_key_is_a_warning_with_its_dotted_path():
         "task.toml: unknown is not a key of the format and is ignored",
         'task.toml: verifier.collect[0]."odd key" is not a key of the format and is ignored',
         "task.toml: verifier.inputs is not a key of the format and is ignored",
-        "task.toml: verifier.timout_sec is not a key of the format and is ignored (did you mean timeout_sec?)",
+        "task.toml: verifier.timout_sec is not a key of the format and is ignored "
+        "(did you mean timeout_sec?)",
     ]
 
 
 def test_deprecated_spellings_are_read_without_a_warning():
     document = read(
-        'version = "1.0"\nmulti_step_reward_mode = "x"\n[environment]\nmemory = "2G"\nstorage = "1G"\nallow_internet = true\n'
+        'version = "1.0"\nmulti_step_reward_mode = "x"\n'
+        '[environment]\nmemory = "2G"\nstorage = "1G"\nallow_internet = true\n'
     )
     environment = document.config.environment
     assert document.warnings == ()

@@ -21,7 +21,7 @@ from taskfold.protocol import phase as phases
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 NAMESPACE = "taskfold-effects"
-IMAGE = os.environ.get("TASKFOLD_TEST_IMAGE", "docker.io/library/debian:latest")
+IMAGE = os.environ.get("TASKFOLD_TEST_IMAGE", "docker.io/library/debian:trixie-slim")
 BOUNDS = {"max_bytes": 1 << 34, "max_entries": 100_000}
 SOAK = bool(os.environ.get("TASKFOLD_SOAK"))
 
@@ -46,7 +46,7 @@ def manifest(name: str) -> dict[str, Any]:
 
 
 async def until(look: Callable[[], Awaitable[Any]], what: str) -> Any:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(60):
         while not (found := await look()):
             await asyncio.sleep(0.1)
     assert found, what

@@ -11,7 +11,13 @@ from pydantic.alias_generators import to_camel
 
 
 class _Settings(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,  # docs/reference/settings.md and the chart's schema
+    )
 
 
 class HelperSettings(_Settings):

@@ -78,7 +78,11 @@ class Sandbox:
 
 def seed(sandbox: Sandbox, nonce: str) -> PhaseRequest:
     """Check the image, make the folders; nothing of the task runs."""
-    named = (sandbox.agent_user, sandbox.verifier_user, *(_hook_user(sandbox, h.user) for h in _hooks(sandbox)))
+    named = (
+        sandbox.agent_user,
+        sandbox.verifier_user,
+        *(_hook_user(sandbox, h.user) for h in _hooks(sandbox)),
+    )
     checks = dict.fromkeys(user.name for user in named if user.name is not None)
     prepare: list[PrepareOp] = [Tools(TOOLS), *(CheckUser(name) for name in checks if name is not None)]
     prepare += [Directory(path, "0777") for path in (LOGS_AGENT, LOGS_VERIFIER, LOGS_ARTIFACTS)]

@@ -16,8 +16,8 @@ from taskfold.api.common import API_VERSION
 from taskfold.api.settings import PodSettings, Settings
 from taskfold.api.taskrun import PodRetention, TaskRun
 from taskfold.build import environment
-from taskfold.contract.loader import Task
 from taskfold.contract.images import RecordedImage
+from taskfold.contract.loader import Task
 
 HELPER_FOLDER = "/.taskfold"
 HELPER = f"{HELPER_FOLDER}/helper"
@@ -57,8 +57,7 @@ def manifest(
         "imagePullPolicy": pull,
         "command": [HELPER, "init", "--name", MAIN],
         "env": [
-            {"name": name, "value": value}
-            for name, value in environment.of_container(run, task, recorded).items()
+            {"name": name, "value": value} for name, value in environment.of_container(run, task, recorded).items()
         ],
         "resources": _resources(run, task, settings.pod),
         "securityContext": _as_root(settings.pod),

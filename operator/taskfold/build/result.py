@@ -6,9 +6,8 @@ version. docs/reference/result.md describes it.
 
 from typing import Any
 
-from taskfold.api.common import Metadata
 from taskfold.api.phases import Phase
-from taskfold.api.taskrun import TaskRun, TaskRunSpec, TaskRunStatus
+from taskfold.api.taskrun import TaskRun
 
 SCHEMA = "taskfold.dev/result/v1"
 
@@ -49,8 +48,7 @@ def document(run: TaskRun) -> dict[str, Any]:
 
 def refusal(name: str, namespace: str, reason: str, message: str) -> dict[str, Any]:
     """The document of a run that never became an object: refused by the client or by the API server."""
-    spec = TaskRunSpec.model_construct()
-    never = TaskRun.model_construct(metadata=Metadata(name=name, namespace=namespace), spec=spec, status=TaskRunStatus())
+    never = TaskRun.parse({"metadata": {"name": name, "namespace": namespace}, "spec": {"task": {}, "agent": {}}})
     return {
         **document(never),
         "outcome": "refused",

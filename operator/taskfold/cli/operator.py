@@ -18,7 +18,8 @@ from taskfold.effects import credentials, errors
 
 def operator(
     config: Annotated[
-        Path | None, typer.Option(help="Settings as YAML; see docs/reference/settings.md.", show_default=False)
+        Path | None,
+        typer.Option(help="Settings as YAML; see docs/reference/settings.md.", show_default=False),
     ] = None,
 ) -> None:
     """Run the operator until it is told to end (SIGTERM)."""

@@ -15,7 +15,7 @@ from taskfold.contract.dockerfile import ImageConfig
 
 @dataclass(frozen=True)
 class RecordedImage:
-    """`reference` as the task writes it, pinned to `digest`; `config` with the Dockerfile's settings applied."""
+    """`reference` as the task writes it, pinned to `digest`; `config` has the Dockerfile's settings."""
 
     reference: str
     digest: str

@@ -20,7 +20,7 @@ from taskfold.decide.plan import (
     Plan,
     StoreRow,
 )
-from taskfold.decide.pod import Standing
+from taskfold.decide.pod import PodView, Standing
 from taskfold.decide.world import RunWorld
 
 LOOK_SECONDS = 2.0
@@ -33,16 +33,15 @@ def finish(world: RunWorld) -> Plan:
     verifier = world.verifier
     if verifier is not None and not verifier.status.complete:
         cancel = () if verifier.spec.cancel else (CancelVerifierRun(verifier.metadata.name),)
-        if not _late(world):
-            return Plan(note=_pending("waits for the verification to stop"), effects=cancel, again=LOOK_SECONDS)
+        return Plan(note=_pending("waits for the verification to stop"), effects=cancel, again=LOOK_SECONDS)
     prefix = status.store
     if prefix is None and world.store_prefix is not None:
         return Plan(status.model_copy(update={"store": world.store_prefix}), again=0)
-    if world.collected is None and not _late(world):
+    if world.collected is None:
         reachable = pod is not None and pods.standing(pod) is Standing.READY and pod.uid == _pod_uid(world)
         effects = (Collect(prefix or "", reachable), StoreRow(prefix or ""))
         return Plan(note=_pending("collecting files"), effects=effects, again=0)
-    if pod is not None and pod.owner_uid == run.metadata.uid and not _kept(world) and not _late(world):
+    if pod is not None and pod.owner_uid == run.metadata.uid and not _kept(world) and not _stuck(world, pod):
         delete = () if pod.deleting else (DeletePod(pod.name, pod.uid),)
         return Plan(note=_pending(f"removing pod {pod.name}"), effects=delete, again=LOOK_SECONDS)
     notes = _leftovers(world)
@@ -50,7 +49,8 @@ def finish(world: RunWorld) -> Plan:
         update={"complete": True, "completion_time": to.stamp(world.now), "journal": []}
     )
     message = notes[0] if notes else ""
-    return Plan(done, Note(Reason.COMPLETED, message), (ForgetPhases(to.current_nonces(status)),), again=0)
+    nonces = (*to.current_nonces(status), *(to.current_nonces(verifier.status) if verifier is not None else ()))
+    return Plan(done, Note(Reason.COMPLETED, message), (ForgetPhases(nonces),), again=0)
 
 
 def _pending(message: str) -> Note:
@@ -72,17 +72,15 @@ def _kept(world: RunWorld) -> bool:
             return False
 
 
-def _late(world: RunWorld) -> bool:
-    limits = world.settings.limits
-    waited = to.seconds_between(world.run.status.verdict_time, to.stamp(world.now)) or 0.0
-    return waited > limits.collect_seconds + limits.deletion_seconds
+def _stuck(world: RunWorld, pod: PodView) -> bool:
+    """The pod should have gone long ago. `deletionTimestamp` is when its grace ended."""
+    waited = to.seconds_between(pod.deleted_at or None, to.stamp(world.now)) or 0.0
+    return waited > world.settings.limits.deletion_seconds
 
 
 def _leftovers(world: RunWorld) -> list[str]:
     notes = []
-    if world.collected is None:
-        notes.append("the run's files could not be kept; the outcome stands")
-    elif world.collected.get("error"):
+    if world.collected is not None and world.collected.get("error"):
         notes.append(f"not all files could be kept: {world.collected['error']}; the outcome stands")
     if world.pod is not None and not _kept(world):
         notes.append(f"the pod {world.pod.name} did not go away in time and is removed later")
@@ -103,7 +101,5 @@ def expire(world: RunWorld) -> Plan:
 def refuse(world: RunWorld, reason: Reason, message: str) -> Plan:
     """An effect was refused for good by the cluster: the run ends, terminal."""
     stage = Stage.ADMISSION if world.run.status.admitted is None else Stage.SEED
-    status = to.ended(
-        world.run.status, Phase.FAILED, reason, message, stage=stage, now=world.now, terminal=True
-    )
+    status = to.ended(world.run.status, Phase.FAILED, reason, message, stage=stage, now=world.now, terminal=True)
     return Plan(status, Note(reason, message), again=0)

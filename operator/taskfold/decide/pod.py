@@ -17,7 +17,13 @@ RECORD = "record"
 _PULL_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ErrImageNeverPull"})
 _HOPELESS_REASONS = frozenset({"InvalidImageName"})
 _START_REASONS = frozenset(
-    {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"}
+    {
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+        "StartError",
+        "ContainerCannotRun",
+    }
 )
 
 
@@ -64,7 +70,7 @@ class PodView:
     name: str
     uid: str
     owner_uid: str
-    deleting: bool
+    deleted_at: str
     phase: str
     node: str
     created: str
@@ -75,6 +81,10 @@ class PodView:
     message: str
     containers: Mapping[str, ContainerView]
     annotations: Mapping[str, str]
+
+    @property
+    def deleting(self) -> bool:
+        return bool(self.deleted_at)
 
     @property
     def main(self) -> ContainerView | None:
@@ -101,7 +111,7 @@ def view(pod: Mapping[str, Any]) -> PodView:
         name=metadata["name"],
         uid=metadata["uid"],
         owner_uid=owner.get("uid", ""),
-        deleting="deletionTimestamp" in metadata,
+        deleted_at=metadata.get("deletionTimestamp", ""),
         phase=status.get("phase", "Pending"),
         node=(pod.get("spec") or {}).get("nodeName", ""),
         created=metadata.get("creationTimestamp", ""),

@@ -64,9 +64,7 @@ def _adopt(world: RunWorld, attempt: Attempt, pod: PodView) -> Plan:
     status = world.run.status.model_copy(
         update={"attempts": [*world.run.status.attempts[:-1], taken], "pod_name": pod.name}
     )
-    return Plan(
-        to.journalled(status, _entries(world, taken)), Note(Reason.POD_STARTING, f"pod {pod.name}"), again=0
-    )
+    return Plan(to.journalled(status, _entries(world, taken)), Note(Reason.POD_STARTING, f"pod {pod.name}"), again=0)
 
 
 def _entries(world: RunWorld, attempt: Attempt) -> list[JournalEntry]:
@@ -159,9 +157,10 @@ def another_try(world: RunWorld, reason: Reason, message: str) -> Plan:
 def overdue(world: RunWorld, seconds: float) -> bool:
     """More than `seconds` have gone since the phase that runs now could start."""
     status = world.run.status
-    seed = to.entry(status, JournalPhase.SEED, status.attempts[-1].pod_uid)
+    uid = status.attempts[-1].pod_uid
+    ended = [e.ended_at for e in status.journal if e.pod_uid == uid and e.ended_at]
     main = world.pod.main if world.pod is not None else None
-    since = (seed.ended_at if seed is not None else None) or (main.started_at if main is not None else None)
+    since = max(ended, default=None) or (main.started_at if main is not None else None)
     return since is not None and _age(world, since) > seconds
 
 
@@ -190,10 +189,6 @@ def _queued_too_long(world: RunWorld, attempt: Attempt, note: Note | None = None
     return _fail(world, note.reason, f"no place for the pod within {limit:g} s. {note.message}".strip())
 
 
-def _fail(
-    world: RunWorld, reason: Reason, message: str, *, terminal: bool = False, stage: Stage = Stage.SEED
-) -> Plan:
-    status = to.ended(
-        world.run.status, Phase.FAILED, reason, message, stage=stage, now=world.now, terminal=terminal
-    )
+def _fail(world: RunWorld, reason: Reason, message: str, *, terminal: bool = False, stage: Stage = Stage.SEED) -> Plan:
+    status = to.ended(world.run.status, Phase.FAILED, reason, message, stage=stage, now=world.now, terminal=terminal)
     return Plan(status, Note(reason, message), again=0)

@@ -53,6 +53,9 @@ from taskfold.protocol.phase import PhaseResult, RunResult
 RETRY_SECONDS = 5.0
 """How soon a refusal that may pass is looked at again."""
 
+HANDOVER_SECONDS = 1800.0
+"""How long a VerifierRun may be refused by the cluster before the agent's work is given up."""
+
 SHELL_TOOLS = frozenset({"bash", "timeout"})
 """Without these test.sh cannot start at all: the contract masks as verifier_error, not as provider_unavailable."""
 
@@ -104,9 +107,7 @@ def _cancel(world: RunWorld) -> Plan:
     if verifier is not None and not verifier.status.complete:
         return Plan(note=Note(Reason.CANCELLED, "waits for the verification to stop"), effects=effects, again=5)
     message = "spec.cancel was set before there was a verdict"
-    status = to.ended(
-        world.run.status, Phase.CANCELLED, Reason.CANCELLED, message, stage=_stage(world), now=world.now
-    )
+    status = to.ended(world.run.status, Phase.CANCELLED, Reason.CANCELLED, message, stage=_stage(world), now=world.now)
     return Plan(status, Note(Reason.CANCELLED, message), again=0)
 
 
@@ -137,7 +138,7 @@ def _admit(world: RunWorld) -> Plan:
         case _:
             return Plan(again=RETRY_SECONDS)
     if run.spec.agent.oracle is not None and task.solution is None:
-        problem = "the oracle agent needs solution/solve.sh, and the task folder has none. Add it, or take another agent."
+        problem = "the oracle agent needs solution/solve.sh, and the task folder has none. Add it, or change the agent."
         return ending.refuse(world, Reason.INVALID_TASK, problem)
     admitted = status.model_copy(
         update={
@@ -146,6 +147,7 @@ def _admit(world: RunWorld) -> Plan:
             "task": TaskStatus(id=task.id, image=task.image.reference),
             "agent": AgentStatus(name=run.spec.agent.name),
             "start_time": to.stamp(world.now),
+            "store": world.store_prefix,
             "attempts": [Attempt(number=1, tries=1, start_time=to.stamp(world.now))],
         }
     )
@@ -199,17 +201,16 @@ def _seed(world: RunWorld) -> Plan:
 
 def _seeded(world: RunWorld, result: PhaseResult, nonce: str) -> Plan:
     status = to.closed(world.run.status, nonce, result.ended_at)
-    attempt = status.attempts[-1]
+    node = world.pod.node if world.pod is not None else None
+    attempt = status.attempts[-1].model_copy(update={"node_name": node})
+    status = status.model_copy(update={"attempts": [*status.attempts[:-1], attempt], "node_name": node})
     status = to.timed(
         status,
         pod=to.seconds_between(attempt.start_time, result.started_at),
-        seed=to.seconds_between(result.started_at, result.ended_at),
     )
     missing = result.missing_tools()
     if missing:
-        kind = (
-            FailureKind.VERIFIER_ERROR if SHELL_TOOLS.intersection(missing) else FailureKind.PROVIDER_UNAVAILABLE
-        )
+        kind = FailureKind.VERIFIER_ERROR if SHELL_TOOLS.intersection(missing) else FailureKind.PROVIDER_UNAVAILABLE
         message = (
             f"the image lacks {', '.join(missing)}; without bash, timeout, tar, gzip and find no verifier can run. "
             "The run is masked. Take an image that has them (Debian and Ubuntu based ones do)."
@@ -291,9 +292,7 @@ def _close(world: RunWorld, status: TaskRunStatus, outcome: AgentOutcome, agent:
         message=_ended_how(agent) if agent and outcome is not AgentOutcome.SUCCEEDED else None,
     )
     status = to.timed(status, agent=agent.seconds if agent else 0.0)
-    closing = to.moved(
-        status, Phase.CLOSING, agent=agent_status, verifier=VerifierStatus(mode=Mode.SHARED, name=name)
-    )
+    closing = to.moved(status, Phase.CLOSING, agent=agent_status, verifier=VerifierStatus(mode=Mode.SHARED, name=name))
     note = Note(Reason.CLOSING, f"the agent's outcome: {outcome.value}")
     return Plan(closing, note, (CreateVerifierRun(name, number),), again=0)
 
@@ -306,6 +305,9 @@ def _await_verifier(world: RunWorld) -> Plan:
     recorded = status.verifier
     if recorded is None or recorded.name is None:
         raise ValueError("awaits a verification without a name")
+    if recorded.uid is None and verifier is None and sandbox.overdue(world, HANDOVER_SECONDS):
+        text = f"the VerifierRun {recorded.name} could not be created within {HANDOVER_SECONDS:g} s; the run is masked"
+        return _mask(world, Reason.VERIFIER_ERROR, text, FailureKind.VERIFIER_ERROR, Stage.VERIFICATION)
     if recorded.uid is None and verifier is None:
         return Plan(effects=(CreateVerifierRun(recorded.name, status.attempts[-1].number),), again=0.2)
     if recorded.uid is None and verifier is not None:
@@ -333,9 +335,7 @@ def _copy_verdict(world: RunWorld) -> Plan:
     if found.phase is Phase.CANCELLED:
         message = "spec.cancel was set before there was a verdict"
         stage = Stage.VERIFICATION
-        cancelled = to.ended(
-            run.status, Phase.CANCELLED, Reason.CANCELLED, message, stage=stage, now=world.now
-        )
+        cancelled = to.ended(run.status, Phase.CANCELLED, Reason.CANCELLED, message, stage=stage, now=world.now)
         return Plan(cancelled, Note(Reason.CANCELLED, message), again=0)
     grading = found.verifier or VerifierStatus()
     status = to.moved(
@@ -355,7 +355,7 @@ def _copy_verdict(world: RunWorld) -> Plan:
     status = to.timed(
         to.warned(status, found.warnings),
         verification=grading.seconds,
-        total=to.seconds_between(run.metadata.creation_timestamp, to.stamp(world.now)),
+        total=to.seconds_between(run.status.start_time, to.stamp(world.now)),
     )
     reason = Reason(found.failure.reason) if found.failure else Reason.VERDICT_REACHED
     message = found.failure.message if found.failure else f"reward {found.reward}"
@@ -369,14 +369,10 @@ def _lose(world: RunWorld, lost: Loss) -> Plan:
     """The sandbox is gone: another try before the agent's first instruction, masked after it."""
     if world.run.status.phase in (Phase.PENDING, Phase.QUEUED, Phase.SEEDING):
         return sandbox.another_try(world, lost.reason, lost.message)
-    kind = (
-        FailureKind.PROVIDER_OOM_KILLED if lost.reason is Reason.OOM_KILLED else FailureKind.PROVIDER_UNAVAILABLE
-    )
+    kind = FailureKind.PROVIDER_OOM_KILLED if lost.reason is Reason.OOM_KILLED else FailureKind.PROVIDER_UNAVAILABLE
     return _mask(world, lost.reason, f"the sandbox was lost: {lost.message}. The run is masked.", kind, Stage.AGENT)
 
 
 def _mask(world: RunWorld, reason: Reason, message: str, kind: FailureKind, stage: Stage) -> Plan:
-    status = to.ended(
-        world.run.status, Phase.MASKED, reason, message, stage=stage, now=world.now, kind=kind
-    )
+    status = to.ended(world.run.status, Phase.MASKED, reason, message, stage=stage, now=world.now, kind=kind)
     return Plan(status, Note(reason, message), again=0)

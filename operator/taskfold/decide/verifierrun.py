@@ -68,9 +68,7 @@ def decide(world: VerifierWorld) -> Plan:
         return _await_hooks(world, hooks)
     if verify is None:
         return _admit(world)
-    return _await_phase(world, verify) or Plan(
-        effects=(RunPhase(JournalPhase.VERIFY, verify.nonce),), again=5
-    )
+    return _await_phase(world, verify) or Plan(effects=(RunPhase(JournalPhase.VERIFY, verify.nonce),), again=5)
 
 
 def _pod_uid(world: VerifierWorld) -> str | None:
@@ -130,9 +128,7 @@ def _await_hooks(world: VerifierWorld, hooks: JournalEntry) -> Plan:
             status = to.closed(world.verifier.status, hooks.nonce, to.stamp(world.now))
             return Plan(to.warned(status, [f"[[verifier.collect]] could not be started: {message}"]), again=0)
         case _:
-            return _await_phase(world, hooks) or Plan(
-                effects=(RunPhase(JournalPhase.HOOKS, hooks.nonce),), again=5
-            )
+            return _await_phase(world, hooks) or Plan(effects=(RunPhase(JournalPhase.HOOKS, hooks.nonce),), again=5)
 
 
 def _await_phase(world: VerifierWorld, entry: JournalEntry) -> Plan | None:

@@ -238,6 +238,8 @@ class ExecStream:
             raise self._refused() from error
         self._counters.bytes_sent += len(frame)
         self._moved = asyncio.get_running_loop().time()
+        if len(frame) >= FRAME_BYTES // 2:
+            await asyncio.sleep(0)  # aiohttp suspends only when its buffer is full; the reader must have its turn
 
     def _refused(self) -> Exception:
         return self._failure or errors.InputRefused(

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _Phase:
+    key: Key
     task: "asyncio.Task[None] | None" = None
     report: PhaseReport = field(default_factory=PhaseActive)
     failures: int = 0
@@ -61,7 +62,7 @@ class Activities:
 
     def start(self, key: Key, nonce: str, exchange: Exchange) -> None:
         """Begin the exchange for this nonce, unless one is under way or done."""
-        phase = self._phases.setdefault(nonce, _Phase())
+        phase = self._phases.setdefault(nonce, _Phase(key))
         if phase.task is not None or isinstance(phase.report, PhaseDone):
             return
         phase.report = PhaseActive()
@@ -73,6 +74,10 @@ class Activities:
             phase = self._phases.pop(nonce, None)
             if phase is not None and phase.task is not None:
                 phase.task.cancel()
+
+    def drop(self, key: Key) -> None:
+        """The object is gone: so is everything that was under way for it."""
+        self.forget([nonce for nonce, phase in self._phases.items() if phase.key == key])
 
     async def close(self) -> None:
         """Drop every exchange: the sandboxes go on, the next operator attaches."""

@@ -15,12 +15,10 @@ from taskfold.effects import credentials, registry
 from taskfold.effects import exec as execs
 from taskfold.effects import store as stores
 from taskfold.engine.activities import Activities
-from taskfold.engine.apply import Applier
 from taskfold.engine.events import Events
 from taskfold.engine.image_users import ImageUsers
 from taskfold.engine.janitor import Janitor
-from taskfold.engine.observe import Observer
-from taskfold.engine.phases import Phases
+from taskfold.engine.parts import Parts
 from taskfold.engine.queue import KeyedQueue
 from taskfold.engine.reconcile import Reconciler
 from taskfold.engine.snapshots import Snapshots
@@ -65,41 +63,36 @@ async def running(settings: Settings, source: credentials.Source) -> AsyncIterat
         registry.Registry(settings.registry.mirrors) as images,
     ):
         watch = Watch()
-        queue: KeyedQueue[Key] = KeyedQueue(lambda key: reconciler.reconcile(key), workers=limits.workers)
-        exec_ = execs.Exec(client, concurrent=limits.execs, per_node=limits.execs_per_node)
-        activities = Activities(queue.add)
-        starts = Starts(limits.pod_starts, watch.starting, queue.add)
-        snapshots = Snapshots(store, settings.cluster_name)
-        image_users = ImageUsers(store, settings.cluster_name)
-        sources = Sources(client, settings.secrets)
-        events = Events(client)
-        observer = Observer(
-            client, watch, store, snapshots, image_users, sources, images, activities, settings
-        )
-        phases = Phases(exec_, sources, snapshots, activities, settings)
-        applier = Applier(
-            client,
-            exec_,
-            watch,
-            store,
-            snapshots,
-            image_users,
-            phases,
-            activities,
-            starts,
-            settings,
+
+        async def work(key: Key) -> float | None:
+            return await reconciler.reconcile(key)
+
+        queue: KeyedQueue[Key] = KeyedQueue(work, workers=limits.workers)
+        parts = Parts(
+            settings=settings,
+            client=client,
+            exec=execs.Exec(client, concurrent=limits.execs, per_node=limits.execs_per_node),
+            registry=images,
+            store=store,
+            snapshots=Snapshots(store, settings.cluster_name),
+            image_users=ImageUsers(store, settings.cluster_name),
+            sources=Sources(client, settings.secrets),
+            watch=watch,
+            activities=Activities(queue.add),
+            starts=Starts(limits.pod_starts, watch.starting, queue.add),
+            events=Events(client),
             image_volumes=await _image_volumes(client, settings.helper),
         )
-        reconciler = Reconciler(client, watch, observer, applier, starts, events)
+        reconciler = Reconciler(parts)
         janitor = Janitor(client, watch, queue.add, settings)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(part.run()) for part in (queue, events, janitor)]
+            tasks = [group.create_task(part.run()) for part in (queue, parts.events, janitor)]
             try:
-                yield App(watch, queue, starts, janitor)
+                yield App(watch, queue, parts.starts, janitor)
             finally:
                 for task in tasks:
                     task.cancel()
-                await activities.close()
+                await parts.activities.close()
 
 
 async def _image_volumes(client: api.Client, helper: HelperSettings) -> bool:
@@ -108,6 +101,9 @@ async def _image_volumes(client: api.Client, helper: HelperSettings) -> bool:
         return helper.mount == "imageVolume"
     version = await client.version()
     found = tuple(int("".join(filter(str.isdigit, version.get(part, ""))) or 0) for part in ("major", "minor"))
-    log.info("Kubernetes %s: the helper comes by %s", version.get("gitVersion"),
-             "image volume" if found >= IMAGE_VOLUMES_SINCE else "init container")
+    log.info(
+        "Kubernetes %s: the helper comes by %s",
+        version.get("gitVersion"),
+        "image volume" if found >= IMAGE_VOLUMES_SINCE else "init container",
+    )
     return found >= IMAGE_VOLUMES_SINCE

@@ -11,7 +11,6 @@ import logging
 from typing import assert_never
 
 from taskfold.api.reasons import Reason
-from taskfold.api.settings import Settings
 from taskfold.api.status import JournalPhase
 from taskfold.build import pod as pod_builder
 from taskfold.build import result, verifierrun
@@ -24,15 +23,13 @@ from taskfold.effects import exec as execs
 from taskfold.effects import sandbox as sandboxes
 from taskfold.effects import store as stores
 from taskfold.engine import observe, outcome
-from taskfold.engine.activities import Activities
-from taskfold.engine.image_users import ImageUsers
+from taskfold.engine.parts import Parts
 from taskfold.engine.phases import Phases
-from taskfold.engine.snapshots import Snapshots
-from taskfold.engine.starts import Starts
-from taskfold.engine.watch import Key, Kind, Watch
+from taskfold.engine.watch import Key, Kind
 
 ROW = "row.json"
 FILES = "files.tar"
+COLLECT_PAUSES = (0.5, 3.0)
 LOGS = sandboxes.Root("/logs", "logs")
 
 log = logging.getLogger(__name__)
@@ -41,39 +38,16 @@ log = logging.getLogger(__name__)
 class Applier:
     """Applies the effects of plans."""
 
-    def __init__(
-        self,
-        client: api.Client,
-        exec_: execs.Exec,
-        watch: Watch,
-        store: stores.Store,
-        snapshots: Snapshots,
-        image_users: ImageUsers,
-        phases: Phases,
-        activities: Activities,
-        starts: Starts,
-        settings: Settings,
-        *,
-        image_volumes: bool,
-    ) -> None:
-        self._client = client
-        self._exec = exec_
-        self._watch = watch
-        self._store = store
-        self._snapshots = snapshots
-        self._image_users = image_users
-        self._phases = phases
-        self._activities = activities
-        self._starts = starts
-        self._settings = settings
-        self._image_volumes = image_volumes
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._phases = Phases(parts)
 
     async def run(self, effect: plans.Effect, world: RunWorld) -> None:
         """One effect of a TaskRun's plan."""
         namespace = world.run.metadata.namespace
         match effect:
             case plans.StoreSnapshot(digest=digest):
-                await self._snapshots.keep(namespace, digest)
+                await self._parts.snapshots.keep(namespace, digest)
             case plans.StoreRecordedImage(recorded=recorded):
                 await self._put_once((world.store_prefix or "") + observe.IMAGE, recorded.document())
             case plans.CreatePod():
@@ -84,7 +58,7 @@ class Applier:
                 await self._store_image_user(reference, image_id, record)
             case plans.RunPhase(phase=phase, nonce=nonce):
                 key = Key(Kind.TASK_RUN, namespace, world.run.metadata.name)
-                self._activities.start(key, nonce, self._phases.of_run(JournalPhase(phase), nonce, world))
+                self._parts.activities.start(key, nonce, self._phases.of_run(JournalPhase(phase), nonce, world))
             case plans.CreateVerifierRun(name=name, attempt=attempt):
                 await self._create_verifier(world, name, attempt)
             case plans.CancelVerifierRun(name=name):
@@ -94,7 +68,7 @@ class Applier:
             case plans.StoreRow(prefix=prefix):
                 await self._put_once(prefix + ROW, result.document(world.run))
             case plans.ForgetPhases(nonces=nonces):
-                self._activities.forget(nonces)
+                self._parts.activities.forget(nonces)
             case plans.DeleteRun(uid=uid):
                 await self._delete(api.TASKRUNS, namespace, world.run.metadata.name, uid)
             case _:
@@ -107,7 +81,7 @@ class Applier:
         metadata = world.verifier.metadata
         key = Key(Kind.VERIFIER_RUN, metadata.namespace, metadata.name)
         exchange = self._phases.of_verifier(JournalPhase(effect.phase), effect.nonce, world)
-        self._activities.start(key, effect.nonce, exchange)
+        self._parts.activities.start(key, effect.nonce, exchange)
 
     async def _create_pod(self, effect: plans.CreatePod, world: RunWorld) -> None:
         run, task = world.run, world.task
@@ -115,39 +89,40 @@ class Applier:
             raise RuntimeError("an admitted run without a task")
         namespace = run.metadata.namespace
         key = Key(Kind.TASK_RUN, namespace, run.metadata.name)
-        if not self._starts.take(key):
+        if not self._parts.starts.take(key):
             text = "waits for a start slot: other pods are on their way"
             raise outcome.Waiting(Reason.QUEUED_FOR_START, text, 2.0)
         limit = deciding.agent_limit(world) + task.config.verifier.timeout_sec
         limit += sum(hook.timeout_sec for hook in task.config.verifier.collect)
-        shape = pod_builder.PodPlan(effect.name, effect.attempt, effect.record, self._image_volumes, limit)
-        manifest = pod_builder.manifest(run, task, self._settings, shape, world.recorded)
+        shape = pod_builder.PodPlan(effect.name, effect.attempt, effect.record, self._parts.image_volumes, limit)
+        manifest = pod_builder.manifest(run, task, self._parts.settings, shape, world.recorded)
         try:
-            self._watch.see_pod(await self._client.create(api.PODS, namespace, manifest))
+            self._parts.watch.see_pod(await self._parts.client.create(api.PODS, namespace, manifest))
         except errors.AlreadyExists:
-            self._watch.see_pod(await self._client.get(api.PODS, namespace, effect.name))
+            self._parts.watch.see_pod(await self._parts.client.get(api.PODS, namespace, effect.name))
         except errors.ApiError as error:
-            self._starts.give_back(key)
+            self._parts.starts.give_back(key)
             raise outcome.of_creation(error, f"pod {effect.name}") from error
 
     async def _create_verifier(self, world: RunWorld, name: str, attempt: int) -> None:
         namespace = world.run.metadata.namespace
         manifest = verifierrun.manifest(world.run, name, attempt)
         try:
-            created = await self._client.create(api.VERIFIERRUNS, namespace, manifest)
+            created = await self._parts.client.create(api.VERIFIERRUNS, namespace, manifest)
         except errors.AlreadyExists:
-            created = await self._client.get(api.VERIFIERRUNS, namespace, name)
+            created = await self._parts.client.get(api.VERIFIERRUNS, namespace, name)
             owners = created["metadata"].get("ownerReferences") or ()
             if all(owner.get("uid") != world.run.metadata.uid for owner in owners):
                 text = f"a VerifierRun {name} exists and belongs to somebody else; delete it"
                 raise outcome.Waiting(Reason.NAME_CONFLICT, text) from None
         except errors.ApiError as error:
-            raise outcome.of_creation(error, f"VerifierRun {name}") from error
-        self._watch.see_verifier(created)
+            # The agent's work is done: whatever refuses the object now is waited for.
+            raise outcome.Waiting(Reason.VERIFIER_ERROR, f"VerifierRun {name}: {error}") from error
+        self._parts.watch.see_verifier(created)
 
     async def _cancel_verifier(self, namespace: str, name: str) -> None:
         try:
-            await self._client.patch(api.VERIFIERRUNS, namespace, name, {"spec": {"cancel": True}})
+            await self._parts.client.patch(api.VERIFIERRUNS, namespace, name, {"spec": {"cancel": True}})
         except errors.NotFound:
             return
 
@@ -155,21 +130,21 @@ class Applier:
         self, resource: api.Resource, namespace: str, name: str, uid: str, *, grace: int | None = None
     ) -> None:
         try:
-            await self._client.delete(resource, namespace, name, uid=uid, grace_seconds=grace)
+            await self._parts.client.delete(resource, namespace, name, uid=uid, grace_seconds=grace)
         except (errors.NotFound, errors.Conflict):
             if resource == api.PODS:
-                self._watch.pods.pop((namespace, name), None)
+                self._parts.watch.pods.pop((namespace, name), None)
 
     async def _store_image_user(self, reference: str, image_id: str, record: str) -> None:
         try:
-            await self._image_users.put(reference, image_id, record)
+            await self._parts.image_users.put(reference, image_id, record)
         except ValueError as error:
             raise outcome.Waiting(Reason.SEED_FAILED, str(error)) from error
 
     async def _put_once(self, key: str, document: object) -> None:
         content = json.dumps(document, ensure_ascii=False, sort_keys=True, indent=1).encode()
         try:
-            await self._store.put_new(key, content)
+            await self._parts.store.put_new(key, content)
         except stores.AlreadyStored:
             log.debug("%s is in the store already; the first one stands", key)
         except errors.StoreError as error:
@@ -179,26 +154,32 @@ class Applier:
         """/logs of the sandbox as one tar with its trailer proven, then the manifest that names its digest."""
         manifest: dict[str, object] = {"error": "", "files": None}
         if reachable and world.pod is not None:
-            try:
-                manifest["files"] = await self._pack(world, prefix)
-            except errors.StoreError as error:
-                raise outcome.of_store(error) from error
-            except (errors.EffectError, TimeoutError) as error:
-                manifest["error"] = f"{Reason.COLLECT_FAILED.value}: {error}"
+            manifest |= await self._packed(world, prefix)
         elif world.run.status.attempts and world.run.status.attempts[-1].pod_uid:
             manifest["error"] = "the sandbox was gone before its files could be kept"
         await self._put_once(prefix + observe.COLLECTED, manifest)
 
+    async def _packed(self, world: RunWorld, prefix: str) -> dict[str, object]:
+        """The copy, tried again when a connection breaks: the sandbox is still there."""
+        for pause in (*COLLECT_PAUSES, None):
+            try:
+                return {"files": await self._pack(world, prefix)}
+            except errors.StoreError as error:
+                raise outcome.of_store(error) from error
+            except (errors.EffectError, TimeoutError) as error:
+                if pause is None:
+                    return {"error": f"{Reason.COLLECT_FAILED.value}: {error}"}
+                await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
     async def _pack(self, world: RunWorld, prefix: str) -> dict[str, object]:
-        pod, limits = world.pod, self._settings.limits
+        pod, limits = world.pod, self._parts.settings.limits
         if pod is None:
             raise RuntimeError("nothing to pack from")
-        pin = execs.PodPin(
-            world.run.metadata.namespace, pod.name, pod.uid, pod_builder.MAIN, pod.restarts, pod.node
-        )
+        pin = execs.PodPin(world.run.metadata.namespace, pod.name, pod.uid, pod_builder.MAIN, pod.restarts, pod.node)
         key = prefix + FILES
-        sink = sinks.ToConsumer(lambda chunks: self._store.put_stream(key, chunks), where=key)
-        sandbox = sandboxes.Sandbox(self._exec, pin)
+        sink = sinks.ToConsumer(lambda chunks: self._parts.store.put_stream(key, chunks), where=key)
+        sandbox = sandboxes.Sandbox(self._parts.exec, pin)
         async with asyncio.timeout(limits.collect_seconds):
             packed = await sandbox.pack(
                 [LOGS], sink, max_bytes=limits.collect_bytes, max_entries=limits.collect_entries, checked=True

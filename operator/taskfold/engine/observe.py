@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 
 from taskfold.api import names
 from taskfold.api.reasons import Reason
-from taskfold.api.settings import Settings
 from taskfold.api.status import JournalEntry
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
@@ -23,14 +22,10 @@ from taskfold.decide.world import Admission, PhaseReport, Refusal, RunWorld, Ver
 from taskfold.effects import client as api
 from taskfold.effects import errors
 from taskfold.effects import store as stores
-from taskfold.effects.registry import Registry
 from taskfold.effects.sandbox import new_nonce
 from taskfold.engine import outcome
-from taskfold.engine.activities import Activities
-from taskfold.engine.image_users import ImageUsers
-from taskfold.engine.snapshots import Snapshots
-from taskfold.engine.sources import Sources
-from taskfold.engine.watch import Key, Seen, Watch
+from taskfold.engine.parts import Parts
+from taskfold.engine.watch import Key, Seen
 from taskfold.protocol.phase import User
 
 DOCUMENT_BYTES = 1024 * 1024
@@ -41,27 +36,8 @@ COLLECTED = "collected.json"
 class Observer:
     """Reads the world of one run at a time."""
 
-    def __init__(
-        self,
-        client: api.Client,
-        watch: Watch,
-        store: stores.Store,
-        snapshots: Snapshots,
-        image_users: ImageUsers,
-        sources: Sources,
-        registry: Registry,
-        activities: Activities,
-        settings: Settings,
-    ) -> None:
-        self._client = client
-        self._watch = watch
-        self._store = store
-        self._snapshots = snapshots
-        self._image_users = image_users
-        self._sources = sources
-        self._registry = registry
-        self._activities = activities
-        self._settings = settings
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
 
     async def run(self, key: Key) -> RunWorld | None:
         """The world of a TaskRun; None: there is no such object."""
@@ -86,7 +62,7 @@ class Observer:
             spec_digest=seen.spec_digest,
             now=datetime.now(UTC),
             nonces=(new_nonce(), new_nonce()),
-            settings=self._settings,
+            settings=self._parts.settings,
             admission=await self._admission(run) if unplaced else None,
             task=task,
             pod=pod,
@@ -100,9 +76,9 @@ class Observer:
 
     async def verifier(self, key: Key) -> VerifierWorld | None:
         """The world of a VerifierRun; None: there is no such object."""
-        seen = self._watch.verifiers.get((key.namespace, key.name))
+        seen = self._parts.watch.verifiers.get((key.namespace, key.name))
         if seen is None and await self._verifier(key.namespace, key.name) is not None:
-            seen = self._watch.verifiers.get((key.namespace, key.name))
+            seen = self._parts.watch.verifiers.get((key.namespace, key.name))
         if seen is None:
             return None
         verifier = VerifierRun.parse(seen.object)
@@ -120,7 +96,7 @@ class Observer:
             spec_digest=seen.spec_digest,
             now=datetime.now(UTC),
             nonces=(new_nonce(), new_nonce()),
-            settings=self._settings,
+            settings=self._parts.settings,
             run=run,
             task=task,
             pod=pod,
@@ -131,53 +107,51 @@ class Observer:
 
     def _bare(self, run: TaskRun, seen: Seen) -> RunWorld:
         return RunWorld(
-            run=run, spec_digest=seen.spec_digest, now=datetime.now(UTC), nonces=(), settings=self._settings
+            run=run, spec_digest=seen.spec_digest, now=datetime.now(UTC), nonces=(), settings=self._parts.settings
         )
 
     def _prefix(self, run: TaskRun) -> str:
         attempt = run.status.attempts[-1].number if run.status.attempts else 1
-        return stores.run_prefix(
-            self._settings.cluster_name, run.metadata.namespace, run.metadata.uid, attempt
-        )
+        return stores.run_prefix(self._parts.settings.cluster_name, run.metadata.namespace, run.metadata.uid, attempt)
 
     def _reports(self, journal: Sequence[JournalEntry]) -> dict[str, PhaseReport]:
-        reports = ((entry.nonce, self._activities.report(entry.nonce)) for entry in journal)
+        reports = ((entry.nonce, self._parts.activities.report(entry.nonce)) for entry in journal)
         return {nonce: report for nonce, report in reports if report is not None}
 
     async def _run(self, namespace: str, name: str) -> Seen | None:
-        seen = self._watch.runs.get((namespace, name))
+        seen = self._parts.watch.runs.get((namespace, name))
         if seen is None:
             try:
-                self._watch.see_run(await self._client.get(api.TASKRUNS, namespace, name))
+                self._parts.watch.see_run(await self._parts.client.get(api.TASKRUNS, namespace, name))
             except errors.NotFound:
                 return None
-        return self._watch.runs.get((namespace, name))
+        return self._parts.watch.runs.get((namespace, name))
 
     async def _verifier(self, namespace: str, name: str) -> VerifierRun | None:
-        seen = self._watch.verifiers.get((namespace, name))
+        seen = self._parts.watch.verifiers.get((namespace, name))
         if seen is None:
             try:
-                self._watch.see_verifier(await self._client.get(api.VERIFIERRUNS, namespace, name))
+                self._parts.watch.see_verifier(await self._parts.client.get(api.VERIFIERRUNS, namespace, name))
             except errors.NotFound:
                 return None
-            seen = self._watch.verifiers[namespace, name]
+            seen = self._parts.watch.verifiers[namespace, name]
         return VerifierRun.parse(seen.object)
 
     async def _pod(self, namespace: str, name: str, *, confirm: bool) -> pods.PodView | None:
-        seen = self._watch.pods.get((namespace, name))
+        seen = self._parts.watch.pods.get((namespace, name))
         if seen is None and confirm:
             try:
-                self._watch.see_pod(await self._client.get(api.PODS, namespace, name))
+                self._parts.watch.see_pod(await self._parts.client.get(api.PODS, namespace, name))
             except errors.NotFound:
                 return None
-            seen = self._watch.pods.get((namespace, name))
+            seen = self._parts.watch.pods.get((namespace, name))
         return pods.view(seen.object) if seen is not None else None
 
     async def _task(self, run: TaskRun) -> loader.Task | None:
         admitted, found = run.status.admitted, run.status.task
         if admitted is None or admitted.task_digest is None or found is None:
             return None
-        return await self._snapshots.task(run.metadata.namespace, admitted.task_digest, found.id or "")
+        return await self._parts.snapshots.task(run.metadata.namespace, admitted.task_digest, found.id or "")
 
     # -- admission -------------------------------------------------------------------------------------------------
 
@@ -198,15 +172,15 @@ class Observer:
 
     async def _load(self, run: TaskRun) -> Admission:
         namespace, spec = run.metadata.namespace, run.spec
-        folder = await self._sources.folder(namespace, spec.task)
+        folder = await self._parts.sources.folder(namespace, spec.task)
         task = loader.load(folder, task_id=_task_id(run))
         digest = digests.task_digest(folder)
-        host = await self._sources.variables(namespace, spec.environment_from)
-        secrets = await self._sources.secrets(namespace, spec.secrets_from)
+        host = await self._parts.sources.variables(namespace, spec.environment_from)
+        secrets = await self._parts.sources.secrets(namespace, spec.secrets_from)
         # A missing required value fails the episode before any sandbox starts (seed "Environment variables").
         environment.resolve_task(task.config, host, secrets=secrets, solution=spec.agent.oracle is not None)
         recorded = await self._record(task)
-        self._snapshots.remember(digest, folder, task)
+        self._parts.snapshots.remember(digest, folder, task)
         return Admission(digest, task, recorded)
 
     async def _record(self, task: loader.Task) -> RecordedImage | None:
@@ -214,7 +188,7 @@ class Observer:
         if settings is None:
             return None
         try:
-            base = await self._registry.image_config(task.image.reference)
+            base = await self._parts.registry.image_config(task.image.reference)
         except errors.RegistryError as error:
             raise outcome.Waiting(Reason.IMAGE_UNREADABLE, str(error)) from error
         config = dockerfile.apply(settings, base.config)
@@ -224,7 +198,7 @@ class Observer:
     async def _recorded(self, run: TaskRun, task: loader.Task | None, prefix: str) -> RecordedImage | None:
         if task is None or task.image.dockerfile is None:
             return None
-        document = await self._store.get(prefix + IMAGE, limit=DOCUMENT_BYTES)
+        document = await self._parts.store.get(prefix + IMAGE, limit=DOCUMENT_BYTES)
         return RecordedImage.of(json.loads(document))
 
     async def _image_user(
@@ -237,11 +211,11 @@ class Observer:
             user = users.of_image(recorded.config.user) or users.ROOT
             return User(user.name, user.uid, user.gid, group=user.group)
         image_id = pod.main.image_id if pod is not None and pod.main is not None else ""
-        return await self._image_users.get(image_id or task.image.reference)
+        return await self._parts.image_users.get(image_id or task.image.reference)
 
     async def _collected(self, prefix: str) -> dict[str, object] | None:
         try:
-            document = json.loads(await self._store.get(prefix + COLLECTED, limit=DOCUMENT_BYTES))
+            document = json.loads(await self._parts.store.get(prefix + COLLECTED, limit=DOCUMENT_BYTES))
         except stores.NotStored:
             return None
         return dict(document)

@@ -7,7 +7,6 @@ so an exchange may be begun again after any break; archives come from the run's 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import taskfold
-from taskfold.api.settings import Settings
 from taskfold.api.status import JournalPhase
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
@@ -23,35 +22,23 @@ from taskfold.decide.world import RunWorld, VerifierWorld
 from taskfold.effects import errors, transfer
 from taskfold.effects import exec as execs
 from taskfold.effects.sandbox import Sandbox, Started
-from taskfold.engine.activities import Activities, Exchange
+from taskfold.engine.activities import Exchange
 from taskfold.engine.outcome import Outcome
-from taskfold.engine.snapshots import Snapshots
-from taskfold.engine.sources import Sources
+from taskfold.engine.parts import Parts
 from taskfold.protocol.phase import FileState, PhaseRequest, PhaseResult
 
 OnStarted = Callable[[Started], Awaitable[None]]
 
 
-class NotReady(errors.EffectError):  # noqa: N818 - nothing is wrong for good
+class NotReady(errors.EffectError):
     """What the phase needs is not there now; the exchange is begun again later."""
 
 
 class Phases:
     """Makes the exchanges."""
 
-    def __init__(
-        self,
-        exec_: execs.Exec,
-        sources: Sources,
-        snapshots: Snapshots,
-        activities: Activities,
-        settings: Settings,
-    ) -> None:
-        self._exec = exec_
-        self._sources = sources
-        self._snapshots = snapshots
-        self._activities = activities
-        self._settings = settings
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
 
     def of_run(self, phase: JournalPhase, nonce: str, world: RunWorld) -> Exchange:
         """The seed phase or the agent's phase of a TaskRun."""
@@ -64,7 +51,7 @@ class Phases:
             if phase is JournalPhase.SEED:
                 return await self._send(sandbox, pod, requests.seed(sandbox, nonce), (), on_started)
             env = await self._agent_env(sandbox)
-            request = requests.agent(sandbox, nonce, env, self._settings.limits.install_seconds)
+            request = requests.agent(sandbox, nonce, env, self._parts.settings.limits.install_seconds)
             parts = ("solution",) if run.spec.agent.oracle is not None else ()
             return await self._send(sandbox, pod, request, parts, on_started)
 
@@ -102,12 +89,12 @@ class Phases:
         """The exchange itself; `parts` are the folders of the snapshot that go along, in order, then `more`."""
         admitted = sandbox.run.status.admitted
         namespace = sandbox.run.metadata.namespace
-        exchange = Sandbox(self._exec, _pin(namespace, pod))
+        exchange = Sandbox(self._parts.exec, _pin(namespace, pod))
         if not parts:
             return await exchange.run_phase(request, (), on_started=on_started, checked=True)
         if admitted is None or admitted.task_digest is None:
             raise RuntimeError("a phase with files of a run that is not admitted")
-        async with self._snapshots.open(namespace, admitted.task_digest) as folder:
+        async with self._parts.snapshots.open(namespace, admitted.task_digest) as folder:
             payloads = [transfer.from_folder(folders.subtree(folder, part)) for part in parts]
             return await exchange.run_phase(request, [*payloads, *more], on_started=on_started, checked=True)
 
@@ -118,10 +105,10 @@ class Phases:
         entry = to.entry(sandbox.run.status, JournalPhase.AGENT, pod.uid)
         if entry is None:
             return None
-        result = self._activities.result(entry.nonce)
+        result = self._parts.activities.result(entry.nonce)
         if result is None:
             request = PhaseRequest(entry.nonce, JournalPhase.AGENT.value, attach_only=True)
-            exchange = Sandbox(self._exec, _pin(sandbox.run.metadata.namespace, pod))
+            exchange = Sandbox(self._parts.exec, _pin(sandbox.run.metadata.namespace, pod))
             result = await exchange.run_phase(request, (), checked=True)
         file = result.files.get(requests.TRAJECTORY)
         return file.content if file is not None and file.state is FileState.REGULAR else None
@@ -141,21 +128,21 @@ class Phases:
         script = run.spec.agent.script
         if script is not None:
             namespace = run.metadata.namespace
-            env |= await self._ready(self._sources.variables(namespace, script.env_from))
-            env |= await self._ready(self._sources.env(namespace, script.env))
+            env |= await self._ready(self._parts.sources.variables(namespace, script.env_from))
+            env |= await self._ready(self._parts.sources.env(namespace, script.env))
         return env
 
     async def _verifier_env(self, sandbox: requests.Sandbox, verifier: VerifierRun) -> dict[str, str]:
         spec, namespace = verifier.spec, verifier.metadata.namespace
-        secrets = await self._ready(self._sources.secrets(namespace, spec.secrets_from))
+        secrets = await self._ready(self._parts.sources.secrets(namespace, spec.secrets_from))
         env = await self._sandbox_env(sandbox)
         env |= await self._filled(sandbox.run, sandbox.task.config.verifier.env, "verifier.env", secrets)
-        return env | await self._ready(self._sources.env(namespace, spec.env))
+        return env | await self._ready(self._parts.sources.env(namespace, spec.env))
 
     async def _filled(
         self, run: TaskRun, table: Mapping[str, str], field: str, secrets: Mapping[str, str]
     ) -> dict[str, str]:
-        host = await self._ready(self._sources.variables(run.metadata.namespace, run.spec.environment_from))
+        host = await self._ready(self._parts.sources.variables(run.metadata.namespace, run.spec.environment_from))
         try:
             return environment.resolve(table, host, secrets=secrets, field=field)
         except TaskError as error:

@@ -19,11 +19,10 @@ from taskfold.effects import client as api
 from taskfold.effects import errors
 from taskfold.engine import status as statuses
 from taskfold.engine.apply import Applier
-from taskfold.engine.events import Events
 from taskfold.engine.observe import Observer
 from taskfold.engine.outcome import Refused, Waiting
-from taskfold.engine.starts import Starts
-from taskfold.engine.watch import Key, Kind, Watch
+from taskfold.engine.parts import Parts
+from taskfold.engine.watch import Key, Kind
 
 log = logging.getLogger(__name__)
 
@@ -31,21 +30,10 @@ log = logging.getLogger(__name__)
 class Reconciler:
     """Brings one object a step further, whenever its key's turn comes."""
 
-    def __init__(
-        self,
-        client: api.Client,
-        watch: Watch,
-        observer: Observer,
-        applier: Applier,
-        starts: Starts,
-        events: Events,
-    ) -> None:
-        self._client = client
-        self._watch = watch
-        self._observer = observer
-        self._applier = applier
-        self._starts = starts
-        self._events = events
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._observer = Observer(parts)
+        self._applier = Applier(parts)
 
     async def reconcile(self, key: Key) -> float | None:
         """The next step. Returns the seconds after which the key wants to be looked at again, or None."""
@@ -57,8 +45,9 @@ class Reconciler:
 
     async def _run(self, key: Key) -> float | None:
         world = await self._observer.run(key)
-        if world is None:
-            self._starts.forget(key)
+        if world is None or world.run.metadata.deletion_timestamp is not None:
+            self._parts.starts.forget(key)
+            self._parts.activities.drop(key)
             return None
         plan = taskrun.decide(world)
         try:
@@ -68,11 +57,15 @@ class Reconciler:
             plan = Plan(note=waiting.note, again=waiting.delay)
         except Refused as refused:
             plan = refuse(world, refused.reason, refused.message)
-        return await self._write(world, plan)
+        again = await self._write(world, plan)
+        if world.run.status.complete:
+            self._parts.watch.forget(world.run.wire())
+        return again
 
     async def _verifier(self, key: Key) -> float | None:
         world = await self._observer.verifier(key)
         if world is None:
+            self._parts.activities.drop(key)
             return None
         plan = verifierrun.decide(world)
         for effect in plan.effects:
@@ -92,7 +85,7 @@ class Reconciler:
         metadata, runs = run.metadata, isinstance(world, RunWorld)
         resource = api.TASKRUNS if runs else api.VERIFIERRUNS
         try:
-            written = await self._client.patch_status(
+            written = await self._parts.client.patch_status(
                 resource,
                 metadata.namespace,
                 metadata.name,
@@ -111,16 +104,16 @@ class Reconciler:
 
     async def _look_again(self, resource: api.Resource, namespace: str, name: str) -> None:
         try:
-            self._see(resource, await self._client.get(resource, namespace, name))
+            self._see(resource, await self._parts.client.get(resource, namespace, name))
         except errors.NotFound:
-            held = self._watch.runs if resource == api.TASKRUNS else self._watch.verifiers
+            held = self._parts.watch.runs if resource == api.TASKRUNS else self._parts.watch.verifiers
             held.pop((namespace, name), None)
 
     def _see(self, resource: api.Resource, obj: api.Json) -> None:
         if resource == api.TASKRUNS:
-            self._watch.see_run(obj)
+            self._parts.watch.see_run(obj)
         else:
-            self._watch.see_verifier(obj)
+            self._parts.watch.see_verifier(obj)
 
     def _tell(self, run: Resource, old: Status, new: Status, plan: Plan, moment: str) -> None:
         """Log and announce what changed: a phase, a reason, never every look."""
@@ -131,7 +124,7 @@ class Reconciler:
         fields = {"uid": metadata.uid, "object": f"{metadata.namespace}/{metadata.name}"}
         log.info("%s %s/%s: %s %s", run.KIND, metadata.namespace, metadata.name, *after, extra=fields)
         if plan.note is not None:
-            self._events.tell(run, plan.note.reason, plan.note.message, moment)
+            self._parts.events.tell(run, plan.note.reason, plan.note.message, moment)
 
 
 def _word(status: Status) -> tuple[str, str]:

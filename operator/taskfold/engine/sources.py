@@ -88,9 +88,7 @@ class Sources:
                 raise Waiting(Reason.SOURCE_NOT_FOUND, text)
         return found
 
-    async def _values(
-        self, resource: api.Resource, namespace: str, source: SourceReference
-    ) -> Mapping[str, str]:
+    async def _values(self, resource: api.Resource, namespace: str, source: SourceReference) -> Mapping[str, str]:
         try:
             found = await self._get(resource, namespace, source.name)
         except Waiting:

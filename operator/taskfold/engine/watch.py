@@ -115,6 +115,14 @@ class Watch:
                 keys |= see(obj)
         return keys
 
+    def forget(self, run: Object) -> None:
+        """A complete run: it and its VerifierRun are read from the API server should anyone ask again."""
+        place = _place(run)
+        self.runs.pop(place, None)
+        name = ((run.get("status") or {}).get("verifier") or {}).get("name")
+        if name:
+            self.verifiers.pop((place[0], name), None)
+
     def starting(self) -> int:
         """Sandbox pods between their creation and their container's start."""
         return sum(_is_starting(seen.object) for seen in self.pods.values())

@@ -1,0 +1,67 @@
+# Two commands matter: `make demo` and `make test`. Both do all of their own set-up and say what they are doing.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test soak lint unit conformance helper cluster images down bench generate lock clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(STAMP)  ## a cluster, the operator by Helm, a TaskRun, its reward on the screen
+	$(BIN)/python hack/demo.py
+
+test: lint helper unit conformance  ## lint, unit tests, fakes, and the conformance tests on a real cluster
+
+lint: $(STAMP)  ## formatters, type checks, import layers, shell scripts, generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python hack/generate.py --check
+	$(BIN)/python hack/lint_shell.py
+
+unit: $(STAMP)  ## tests that need no cluster
+	$(BIN)/pytest -m "not cluster and not cluster_lifecycle"
+
+helper:  ## the sandbox helper: vet and its own tests
+	cd helper && go vet ./... && go test ./...
+
+conformance: $(STAMP) images  ## tests on the real cluster; bulk cases at a tenth of their size
+	$(BIN)/pytest -m "cluster or cluster_lifecycle"
+
+soak: $(STAMP) images  ## the same with bulk cases whole
+	TASKFOLD_SOAK=1 $(BIN)/pytest -m "cluster or cluster_lifecycle"
+
+cluster:  ## the local cluster (or the one named in TASKFOLD_KUBECONFIG)
+	$(PYTHON) hack/cluster up
+
+images: cluster  ## stand-in images and our own, in the local registry
+	$(PYTHON) hack/images
+
+down:  ## end the local cluster and leave nothing behind
+	$(PYTHON) hack/cluster down
+
+bench: $(STAMP) images  ## what a run costs over bare pods, and copies; see docs/benchmarks.md
+	$(BIN)/python -m bench.run_speed
+	$(BIN)/python -m bench.copies
+
+generate: $(STAMP)  ## write the CRDs and the reference pages from the code
+	$(BIN)/python hack/generate.py
+
+lock: $(STAMP)  ## renew requirements.lock
+	$(BIN)/python hack/lock.py
+
+clean:  ## remove the virtual environment and caches of this checkout
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; name another: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+	@echo "making the virtual environment $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@

@@ -1,0 +1,120 @@
+{{/* Name of everything in the release's namespace. */}}
+{{- define "taskfold.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Name of a cluster-scoped object: its kind of use, the namespace, the release; two releases never share one. */}}
+{{- define "taskfold.clusterName" -}}
+{{- printf "%s.%s.%s" (include "taskfold.fullname" .root) .root.Release.Namespace .use -}}
+{{- end -}}
+
+{{- define "taskfold.selectorLabels" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end -}}
+
+{{/* Never one under taskfold.dev/: those are the operator's, and the admission policies refuse them. */}}
+{{- define "taskfold.labels" -}}
+{{ include "taskfold.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "taskfold.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "taskfold.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- required "serviceAccount.create is false: name the account that exists in serviceAccount.name" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The user that the API server sees. */}}
+{{- define "taskfold.user" -}}
+{{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "taskfold.serviceAccountName" .) -}}
+{{- end -}}
+
+{{/* Served namespaces, as a JSON list; the release's own for clusterWide, where only some objects need one. */}}
+{{- define "taskfold.namespaces" -}}
+{{- if and .Values.clusterWide .Values.namespaces -}}
+{{- fail "clusterWide=true serves every namespace: leave namespaces empty, or set clusterWide=false" -}}
+{{- end -}}
+{{- default (list .Release.Namespace) .Values.namespaces | toJson -}}
+{{- end -}}
+
+{{/* The folder of a file:// store; empty for every other store. */}}
+{{- define "taskfold.storeFolder" -}}
+{{- if hasPrefix "file://" .Values.store.url -}}
+{{- trimPrefix "file://" .Values.store.url -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Where the store's files lie: "claim", "emptyDir", or "" for a store in a bucket. Refuses contradictions. */}}
+{{- define "taskfold.storeVolume" -}}
+{{- $store := .Values.store -}}
+{{- $folder := include "taskfold.storeFolder" . -}}
+{{- if not $folder -}}
+  {{- if $store.ephemeral -}}
+  {{- fail (printf "store.ephemeral=true is for a file:// store; %s outlives the operator's pod anyway" $store.url) -}}
+  {{- end -}}
+{{- else if $store.ephemeral -}}
+  {{- if $store.persistence.existingClaim -}}
+  {{- fail "store.ephemeral=true and store.persistence.existingClaim exclude each other: choose one" -}}
+  {{- end -}}
+  {{- "emptyDir" -}}
+{{- else if $store.persistence.enabled -}}
+  {{- "claim" -}}
+{{- else -}}
+  {{- fail (printf "store.url is %s, but store.persistence.enabled is false: results would be lost with the operator's pod. Enable persistence, use an object store (store.url=s3://bucket/prefix), or accept the loss with store.ephemeral=true" $store.url) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "taskfold.claimName" -}}
+{{- default (printf "%s-store" (include "taskfold.fullname" .)) .Values.store.persistence.existingClaim -}}
+{{- end -}}
+
+{{/* The operator's settings. As JSON, which is YAML: toYaml writes large whole numbers as 4.294967296e+09. */}}
+{{- define "taskfold.settings" -}}
+{{- $store := dict "url" .Values.store.url "ephemeral" .Values.store.ephemeral -}}
+{{- with .Values.store.options }}{{ $_ := set $store "options" . }}{{ end -}}
+{{- $derived := dict
+  "clusterName" .Values.clusterName
+  "namespaces" (ternary list (include "taskfold.namespaces" . | fromJsonArray) .Values.clusterWide)
+  "store" $store
+  "healthPort" .Values.healthPort
+-}}
+{{- mustMergeOverwrite (deepCopy .Values.settings) $derived | mustToPrettyJson -}}
+{{- end -}}
+
+{{/* What the operator may do in a namespace that it serves: what its code calls, nothing else (tests/chart/test_rbac.py). */}}
+{{- define "taskfold.rules" -}}
+- apiGroups: [taskfold.dev]
+  resources: [taskruns]
+  verbs: [get, list, watch, delete]
+- apiGroups: [taskfold.dev]
+  resources: [verifierruns]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [taskfold.dev]
+  resources: [taskruns/status, verifierruns/status]
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+# get for the WebSocket's handshake, create since Kubernetes asks for it too.
+- apiGroups: [""]
+  resources: [pods/exec]
+  verbs: [get, create]
+# By name, as a run names them: never listed, never watched.
+- apiGroups: [""]
+  resources: [configmaps, secrets]
+  verbs: [get]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
+{{- end -}}

@@ -1,0 +1,35 @@
+"""What one operator process is made of: each part once, handed to whoever needs it."""
+
+from dataclasses import dataclass
+
+from taskfold.api.settings import Settings
+from taskfold.effects import client as api
+from taskfold.effects import exec as execs
+from taskfold.effects import registry as registries
+from taskfold.effects import store as stores
+from taskfold.engine.activities import Activities
+from taskfold.engine.events import Events
+from taskfold.engine.image_users import ImageUsers
+from taskfold.engine.snapshots import Snapshots
+from taskfold.engine.sources import Sources
+from taskfold.engine.starts import Starts
+from taskfold.engine.watch import Watch
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts. `image_volumes`: the cluster mounts the helper's image; else an init container copies it."""
+
+    settings: Settings
+    client: api.Client
+    exec: execs.Exec
+    registry: registries.Registry
+    store: stores.Store
+    snapshots: Snapshots
+    image_users: ImageUsers
+    sources: Sources
+    watch: Watch
+    activities: Activities
+    starts: Starts
+    events: Events
+    image_volumes: bool
