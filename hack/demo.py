@@ -47,6 +47,7 @@ def main() -> int:
         say("images: stand-ins under the names that the task folders use, and our own two")
         shown("python3", "hack/images", "python:3.13-slim", "helper", "operator")
     say("the operator, by Helm")
+    shown("kubectl", "apply", "--server-side", "--force-conflicts", "-f", "crds")
     shown(*helm(local=not given))
     say(f"a TaskRun: the reference solution works on {TASK}")
     name = f"hello-{secrets.token_hex(2)}"

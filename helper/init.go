@@ -28,6 +28,7 @@ func runInit(args []string) error {
 	if err := hide(); err != nil {
 		return fmt.Errorf("prctl: %w", err)
 	}
+	keepDescriptors()
 	if *anyPid {
 		stopOnSignal()
 	} else if err := guardSignals(); err != nil {

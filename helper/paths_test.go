@@ -159,7 +159,7 @@ func TestResetRemovesEverythingAndFollowsNothing(t *testing.T) {
 	must(t, os.MkdirAll(root+"/tests/sub", 0o700))
 	must(t, os.Symlink(root, root+"/tests/sub/up"))
 	must(t, os.Symlink(root+"/victim", root+"/tests/link"))
-	fill(t, root+"/tests", 5000)
+	fill(t, root+"/tests", 1000)
 	must(t, resetFolder(root+"/tests", nil, func() {}))
 	names, _ := os.ReadDir(root + "/tests")
 	info, _ := os.Lstat(root + "/tests")

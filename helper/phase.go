@@ -108,6 +108,10 @@ func (c *client) run(r *request) error {
 		err = c.start(r, results)
 	}
 	if fail := (*failure)(nil); errors.As(err, &fail) {
+		// Let go of the claim first: whoever reads "failed" may try again at once.
+		c.conn.CloseWrite()
+		c.conn.SetReadDeadline(time.Now().Add(connectTime))
+		<-relayed
 		c.out.final(event{Event: "failed", Reason: fail.Reason, Message: fail.Message, Results: results})
 	}
 	// Without a failure of our own, PID 1 has the last word.

@@ -7,10 +7,12 @@ import (
 
 // Constants of the kernel that package syscall lacks; the same on amd64 and arm64.
 const (
-	oPath         = 0x200000
-	atRemoveDir   = 0x200
-	setPipeSize   = 1031
-	prSetDumpable = 4
+	oPath            = 0x200000
+	atRemoveDir      = 0x200
+	setPipeSize      = 1031
+	prSetDumpable    = 4
+	sysCloseRange    = 436
+	closeRangeOnExec = 4
 )
 
 // errnoErr makes an error of an errno; 0 is none.
@@ -116,6 +118,12 @@ func setTimes(fd int, seconds int64) error {
 func hide() error {
 	_, _, e := syscall.RawSyscall(syscall.SYS_PRCTL, prSetDumpable, 0, 0)
 	return errnoErr(e)
+}
+
+// keepDescriptors makes sure that children inherit none of the descriptors which this process was started with. The
+// runtimes hand over none but 0, 1 and 2, so a kernel without the call (before 5.11) is fine.
+func keepDescriptors() {
+	syscall.RawSyscall(sysCloseRange, 3, uintptr(^uint32(0)), closeRangeOnExec)
 }
 
 // growPipe asks for a larger pipe; a refusal only costs speed.

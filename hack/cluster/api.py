@@ -43,9 +43,7 @@ class Api:
             pair.flush()
             self.context.load_cert_chain(pair.name)
 
-    def request(
-        self, method: str, path: str, body: object = None, kind: str = "application/json"
-    ) -> tuple[int, str]:
+    def request(self, method: str, path: str, body: object = None, kind: str = "application/json") -> tuple[int, str]:
         """Status and text of one call; status 0 when nobody answers."""
         connection = http.client.HTTPSConnection(self.host, self.port, context=self.context, timeout=10)
         try:
@@ -75,14 +73,10 @@ class Api:
         query = "?fieldManager=taskfold-local-cluster&force=true"
         status, text = self.request("PATCH", path + query, manifest, "application/apply-patch+yaml")
         if status not in {200, 201}:
-            raise ClusterError(
-                f"applying {manifest['kind']} {metadata['name']} failed ({status}): {text[:500]}"
-            )
+            raise ClusterError(f"applying {manifest['kind']} {metadata['name']} failed ({status}): {text[:500]}")
 
 
-def wait(
-    what: str, holds: Callable[[], object], limit: float, why_not: Callable[[], str] = lambda: ""
-) -> None:
+def wait(what: str, holds: Callable[[], object], limit: float, why_not: Callable[[], str] = lambda: "") -> None:
     """Wait until `holds` returns something true, at most `limit` seconds."""
     deadline = time.monotonic() + limit
     while not holds():

@@ -64,9 +64,7 @@ def make(settings: Settings) -> None:
     _openssl("rsa", "-in", folder / "service-account.key", "-pubout", "-out", folder / "service-account.pub")
     for identity in identities(settings):
         _certificate(folder, identity)
-        write_kubeconfig(
-            folder / f"{identity.file}.kubeconfig", folder, identity.file, settings.api_url_inside
-        )
+        write_kubeconfig(folder / f"{identity.file}.kubeconfig", folder, identity.file, settings.api_url_inside)
     write_kubeconfig(settings.kubeconfig, folder, "admin", settings.api_url)
 
 
@@ -102,9 +100,7 @@ def _certificate(folder: Path, identity: Identity) -> None:
     key, request, certificate = (folder / f"{identity.file}.{suffix}" for suffix in ("key", "csr", "crt"))
     _key(key)
     organization = f"/O={identity.organization}" if identity.organization else ""
-    _openssl(
-        "req", "-new", "-key", key, "-subj", f"{organization}/CN={identity.common_name}", "-out", request
-    )
+    _openssl("req", "-new", "-key", key, "-subj", f"{organization}/CN={identity.common_name}", "-out", request)
     lines = ["keyUsage=critical,digitalSignature", "extendedKeyUsage=clientAuth,serverAuth"]
     if identity.names:
         lines.append(f"subjectAltName={','.join(identity.names)}")

@@ -52,11 +52,7 @@ def make_node(name: str, node: str) -> str:
         for setting in ("cpuset.cpus", "cpuset.mems"):
             # A new cpuset of version 1 is empty, and an empty one accepts no process.
             for child in (folder.parent, folder):
-                if (
-                    not hierarchy.unified
-                    and (child / setting).exists()
-                    and not (child / setting).read_text().strip()
-                ):
+                if not hierarchy.unified and (child / setting).exists() and not (child / setting).read_text().strip():
                     (child / setting).write_text((child.parent / setting).read_text().strip())
     return f"/{name}/{node}"
 

@@ -31,9 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = _parser()
     parsed = parser.parse_args(arguments)
     try:
-        chosen = settings.read(
-            {name: getattr(parsed, name.replace("-", "_")) for name, *_ in settings.OPTIONS}
-        )
+        chosen = settings.read({name: getattr(parsed, name.replace("-", "_")) for name, *_ in settings.OPTIONS})
         return _run(parsed, chosen)
     except (ClusterError, registry.RegistryError) as error:
         print(f"hack/cluster: {error}", file=sys.stderr)
@@ -52,9 +50,7 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("archive", help="a docker-archive or oci-archive file")
             command.add_argument("image", help="its upstream name, for example ghcr.io/team/image:1")
         for option, variable, default, meaning in settings.OPTIONS:
-            command.add_argument(
-                f"--{option}", help=f"{meaning} [{variable}; default {default or 'see the docs'}]"
-            )
+            command.add_argument(f"--{option}", help=f"{meaning} [{variable}; default {default or 'see the docs'}]")
     return parser
 
 
@@ -125,9 +121,7 @@ def _status(chosen: Settings, choice: kind.Choice) -> int:
 def _check_given(chosen: Settings) -> None:
     path = os.environ[kind.GIVEN]
     if not _answers(path, chosen):
-        raise ClusterError(
-            f"the cluster of {kind.GIVEN}={path} does not answer; unset it to start a local one"
-        )
+        raise ClusterError(f"the cluster of {kind.GIVEN}={path} does not answer; unset it to start a local one")
     print(f"the cluster of {path} answers; nothing is changed")
 
 
@@ -150,9 +144,7 @@ def _load_image(chosen: Settings, archive: str, name: str) -> None:
     target = f"docker://{chosen.registry_on_host}/{repository}:{tag}"
     for transport in ("docker-archive", "oci-archive"):
         command = ["skopeo", "--insecure-policy", "copy", "--quiet", "--dest-tls-verify=false"]
-        done = subprocess.run(
-            [*command, f"{transport}:{archive}", target], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([*command, f"{transport}:{archive}", target], capture_output=True, text=True, check=False)
         if done.returncode == 0:
             print(f"{name} is in the registry as {repository}:{tag}")
             return

@@ -157,6 +157,4 @@ def _start_registry(settings: Settings) -> None:
     }
     path = settings.state / "registry.yml"
     path.write_text(json.dumps(config, indent=2))  # JSON is YAML, too
-    processes.start(
-        settings, "registry", ["docker-registry", "serve", path], namespace=settings.control_namespace
-    )
+    processes.start(settings, "registry", ["docker-registry", "serve", path], namespace=settings.control_namespace)

@@ -66,9 +66,7 @@ def up(settings: Settings) -> None:
         return
     path = settings.state / "kind.json"
     path.write_text(json.dumps(config(settings), indent=2))  # JSON is YAML, too
-    _run(
-        "create", "cluster", "--config", str(path), "--kubeconfig", str(settings.kubeconfig), "--wait", "120s"
-    )
+    _run("create", "cluster", "--config", str(path), "--kubeconfig", str(settings.kubeconfig), "--wait", "120s")
 
 
 def down(settings: Settings) -> None:
@@ -84,9 +82,7 @@ def load(settings: Settings, archive: str) -> None:
 
 def _require() -> None:
     if not shutil.which("kind"):
-        raise ClusterError(
-            "a Docker engine answers, so kind is used, but no `kind` program is on the path: install it"
-        )
+        raise ClusterError("a Docker engine answers, so kind is used, but no `kind` program is on the path: install it")
 
 
 def _run(*arguments: str) -> str:

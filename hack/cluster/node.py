@@ -26,9 +26,7 @@ def prepare(settings: Settings, number: int) -> None:
     (state / "cni/10-pods.conflist").write_text(json.dumps(cni_config(settings, number), indent=2))
     (state / "kubelet.json").write_text(json.dumps(kubelet_config(settings, number), indent=2))
     (state / "kube-proxy.json").write_text(json.dumps(proxy_config(settings, number), indent=2))
-    (state / "resolv.conf").write_text(
-        "# No name server: nothing outside the cluster can be reached from it.\n"
-    )
+    (state / "resolv.conf").write_text("# No name server: nothing outside the cluster can be reached from it.\n")
 
 
 def start(settings: Settings, number: int, api: Api) -> None:
@@ -245,16 +243,10 @@ def proxy_config(settings: Settings, number: int) -> dict[str, Any]:
 
 def toml(table: dict[str, Any], path: tuple[str, ...] = ()) -> str:
     """The TOML text of nested dicts of strings, numbers, booleans and lists of strings."""
-    plain = [
-        f"{json.dumps(key)} = {json.dumps(value)}"
-        for key, value in table.items()
-        if not isinstance(value, dict)
-    ]
+    plain = [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in table.items() if not isinstance(value, dict)]
     head = [f"[{'.'.join(json.dumps(part) for part in path)}]"] if path and plain else []
     text = "".join(f"{line}\n" for line in [*head, *plain])
-    return text + "".join(
-        toml(value, (*path, key)) for key, value in table.items() if isinstance(value, dict)
-    )
+    return text + "".join(toml(value, (*path, key)) for key, value in table.items() if isinstance(value, dict))
 
 
 def socket_of(settings: Settings, number: int) -> Path:

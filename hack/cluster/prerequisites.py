@@ -26,6 +26,7 @@ NEEDED: tuple[tuple[str, str], ...] = (
     ("ipset", "ipset"),
     ("conntrack", "conntrack"),
     ("gcc", "gcc"),
+    ("/usr/include/stdlib.h", "libc6-dev"),
     ("pkg-config", "pkg-config"),
     ("/usr/include/seccomp.h", "libseccomp-dev"),
     ("/usr/lib/cni/bridge", "containernetworking-plugins"),
@@ -69,9 +70,7 @@ def missing_packages(machine: Machine) -> list[str]:
 def refusal(machine: Machine) -> str | None:
     """Why no cluster can start here and no package would help; None when nothing is in the way."""
     if not machine.linux:
-        return (
-            "the local cluster needs Linux. Elsewhere use a kind cluster, or name one in TASKFOLD_KUBECONFIG."
-        )
+        return "the local cluster needs Linux. Elsewhere use a kind cluster, or name one in TASKFOLD_KUBECONFIG."
     if not machine.root:
         return (
             "the local cluster needs root, for namespaces and cgroups. Run the same command with sudo -E,"
@@ -95,10 +94,27 @@ def install_command(packages: Sequence[str]) -> list[str]:
     return ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
 
 
+# What the kernel must have, as a file that is there when it does, and the module that brings it.
+MODULES: tuple[tuple[str, str], ...] = (("/proc/sys/net/bridge", "br_netfilter"),)
+
+
+def load_modules(present: Callable[[str], bool]) -> None:
+    """Load missing kernel modules: the one thing of the host that is changed, and only if it must be."""
+    for path, module in MODULES:
+        if present(path):
+            continue
+        print(f"loading the kernel module {module}", flush=True)
+        if shutil.which("modprobe"):
+            subprocess.run(["modprobe", module], capture_output=True, check=False)
+        if not present(path):
+            raise ClusterError(f"the kernel has no {module}, so policies between pods of one node cannot be enforced")
+
+
 def ensure(machine: Machine) -> None:
     """Raise with one message when something is in the way; install packages that are missing."""
     if reason := refusal(machine):
         raise ClusterError(reason)
+    load_modules(machine.present)
     packages = missing_packages(machine)
     if not packages:
         return

@@ -162,15 +162,11 @@ OPTIONS: tuple[tuple[str, str, str, str], ...] = (
 
 def read(options: Mapping[str, str | None], environ: Mapping[str, str] = os.environ) -> Settings:
     """Settings from command-line options, then environment variables, then defaults."""
-    value = {
-        name: options.get(name) or environ.get(variable) or default for name, variable, default, _ in OPTIONS
-    }
+    value = {name: options.get(name) or environ.get(variable) or default for name, variable, default, _ in OPTIONS}
     home = Path(environ.get("HOME") or Path.home())
     name = value["name"]
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,17}", name):
-        raise ClusterError(
-            f"the cluster's name {name!r} is not lower-case letters, digits and '-' (up to 18)"
-        )
+        raise ClusterError(f"the cluster's name {name!r} is not lower-case letters, digits and '-' (up to 18)")
     own = "cluster" if name == "taskfold" else f"cluster-{name}"
     state = value["state"] or Path(environ.get("XDG_STATE_HOME") or home / ".local/state") / "taskfold" / own
     cache = value["cache"] or Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "taskfold"

@@ -82,9 +82,7 @@ def lines(settings: Settings, status: Status) -> list[str]:
     ]
     for number, (name, ready) in enumerate(status.nodes, 1):
         where = f"{settings.node_address(number)}, pods {settings.node_pods(number)}"
-        report.append(
-            f"  {name:<12} {'Ready' if ready else 'NOT Ready'}, {where}, {settings.node_namespace(number)}"
-        )
+        report.append(f"  {name:<12} {'Ready' if ready else 'NOT Ready'}, {where}, {settings.node_namespace(number)}")
     report.append(f"  memory       {memory:.2f} GiB resident in {len(status.pids)} processes (pods included)")
     report.append(f"  logs         {settings.logs}")
     if status.ended:

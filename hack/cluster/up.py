@@ -90,8 +90,7 @@ def _runs_already(settings: Settings) -> bool:
     differing = [k for k, v in recorded.as_json().items() if v != settings.as_json()[k] and k != "cache"]
     if differing:
         raise ClusterError(
-            f"the cluster {settings.name} runs with other settings ({', '.join(differing)}):"
-            " take `down` first"
+            f"the cluster {settings.name} runs with other settings ({', '.join(differing)}): take `down` first"
         )
     print(f"the cluster {settings.name} runs already")
     print("\n".join(status.lines(recorded, found)))

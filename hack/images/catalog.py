@@ -92,10 +92,7 @@ DERIVED: dict[str, Derived] = {
 
 def python(cache: Path) -> image.Image:
     """The stand-in for python:3.13-slim, made by mmdebstrap from the machine's own package sources."""
-    links = [
-        layers.Link(f"usr/local/bin/{name}", "/usr/bin/python3")
-        for name in ("python", "python3", "python3.13")
-    ]
+    links = [layers.Link(f"usr/local/bin/{name}", "/usr/bin/python3") for name in ("python", "python3", "python3.13")]
     key = image.key_of(1, SUITE, PACKAGES, _LEFT_OUT, links)
     root = image.ensure(cache, "root", key, _root_file_system)
     return image.ensure(

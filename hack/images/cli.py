@@ -38,16 +38,10 @@ PRODUCT = ("helper", "operator")
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python3 hack/images", description=__doc__)
-    parser.add_argument(
-        "names", nargs="*", help="python, debian, no-bash, …; without any: all but the product's own"
-    )
-    parser.add_argument(
-        "--all", action="store_true", help="also the product's own images, helper and operator"
-    )
+    parser.add_argument("names", nargs="*", help="python, debian, no-bash, …; without any: all but the product's own")
+    parser.add_argument("--all", action="store_true", help="also the product's own images, helper and operator")
     parser.add_argument("--no-push", action="store_true", help="only make them")
-    parser.add_argument(
-        "--site", action="store_true", help="only prepare build/site, which the Dockerfile copies"
-    )
+    parser.add_argument("--site", action="store_true", help="only prepare build/site, which the Dockerfile copies")
     parser.add_argument("--registry", help="HOST:PORT instead of the local cluster's registry")
     parsed = parser.parse_args(arguments)
     try:

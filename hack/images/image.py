@@ -34,18 +34,13 @@ class Image:
     def blobs(self) -> list[tuple[str, Path]]:
         """Digest and file of everything the manifest names, the configuration last."""
         content = json.loads(self.manifest)
-        return [
-            (part["digest"], self.blob(part["digest"])) for part in [*content["layers"], content["config"]]
-        ]
+        return [(part["digest"], self.blob(part["digest"])) for part in [*content["layers"], content["config"]]]
 
     @property
     def layers(self) -> list[Layer]:
         parts = json.loads(self.manifest)["layers"]
         diff_ids = self.config["rootfs"]["diff_ids"]
-        return [
-            Layer(part["digest"], diff_id, part["size"])
-            for part, diff_id in zip(parts, diff_ids, strict=True)
-        ]
+        return [Layer(part["digest"], diff_id, part["size"]) for part, diff_id in zip(parts, diff_ids, strict=True)]
 
     def blob(self, digest: str) -> Path:
         return self.folder / digest.removeprefix("sha256:")

@@ -130,9 +130,7 @@ def from_root_file_system(path: Path, archive: Path, wanted: Callable[[tarfile.T
                     continue
                 member.mtime = 0
                 member.uname = member.gname = ""
-                member.pax_headers = {
-                    k: v for k, v in member.pax_headers.items() if k.startswith("SCHILY.xattr.")
-                }
+                member.pax_headers = {k: v for k, v in member.pax_headers.items() if k.startswith("SCHILY.xattr.")}
                 if member.islnk():
                     member.linkname = member.linkname.removeprefix("./")
                 tar.addfile(member, source.extractfile(member) if member.isreg() else None)

@@ -45,15 +45,11 @@ def hash_of(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for top in paths:
         files = (
-            sorted(p for p in top.rglob("*") if p.is_file() and not _IGNORED & set(p.parts))
-            if top.is_dir()
-            else [top]
+            sorted(p for p in top.rglob("*") if p.is_file() and not _IGNORED & set(p.parts)) if top.is_dir() else [top]
         )
         for path in files:
             if path.exists():
-                digest.update(
-                    str(path.relative_to(ROOT)).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest()
-                )
+                digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
 
@@ -133,9 +129,7 @@ def prepare_site(cache: Path, target: Path) -> None:
             made.rename(dependencies)
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(dependencies, target, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(
-        ROOT / "operator" / "taskfold", target / "taskfold", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    shutil.copytree(ROOT / "operator" / "taskfold", target / "taskfold", ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def _main_package(sources: Path) -> str:
@@ -153,9 +147,7 @@ def _python_with_pip() -> str:
     for python in candidates:
         if (
             python
-            and not subprocess.run(
-                [python, "-m", "pip", "--version"], capture_output=True, check=False
-            ).returncode
+            and not subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=False).returncode
         ):
             return python
     raise image.ImageError("no Python with pip was found to install the operator's dependencies with")
@@ -166,6 +158,4 @@ def _run(command: list[str], folder: Path, environment: dict[str, str]) -> None:
         command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise image.ImageError(
-            f"`{' '.join(command[:4])} …` failed:\n{(done.stderr or done.stdout).strip()[-2000:]}"
-        )
+        raise image.ImageError(f"`{' '.join(command[:4])} …` failed:\n{(done.stderr or done.stdout).strip()[-2000:]}")

@@ -24,9 +24,7 @@ def single_binary(
 def images(cache: Path, programs: dict[str, Path]) -> dict[str, image.Image]:
     """Images by the file name of their program."""
     return {
-        "pause": single_binary(
-            cache, "pause", programs["pause"] / "pause", "/pause", {"User": "65535:65535"}
-        ),
+        "pause": single_binary(cache, "pause", programs["pause"] / "pause", "/pause", {"User": "65535:65535"}),
         "coredns": single_binary(
             cache, "coredns", programs["coredns"] / "coredns", "/coredns", {"User": "65532:65532"}
         ),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests import cluster as under_test
-from tests.conformance import harness
+from tests.conformance import ahead, harness
 
 pytestmark = pytest.mark.cluster
 
@@ -84,10 +84,29 @@ Runner = Callable[..., dict[str, Any]]
 def run(cluster: harness.Cluster, namespace: str, operator: harness.Operator, name: str) -> Runner:
     """`run(files, agent, **spec)`: create a TaskRun and give its status once it is complete."""
 
-    def go(
-        files: Mapping[str, str], agent: Mapping[str, Any], *, seconds: float = 90.0, **more: Any
-    ) -> dict[str, Any]:
+    def go(files: Mapping[str, str], agent: Mapping[str, Any], *, seconds: float = 90.0, **more: Any) -> dict[str, Any]:
         cluster.create_run(namespace, name, harness.spec(files, agent, **more))
         return cluster.finished(namespace, name, seconds)
 
     return go
+
+
+@pytest.fixture(scope="module")
+def window(
+    request: pytest.FixtureRequest, cluster: harness.Cluster, namespace: str, operator: harness.Operator
+) -> ahead.Window:
+    """The runs of this module's tests that stand in their decorators, created a few ahead."""
+    items = [item for item in request.session.items if getattr(item, "module", None) is request.module]
+    return ahead.Window(items, lambda name, spec: cluster.create_run(namespace, name, spec))
+
+
+@pytest.fixture
+def run_name(request: pytest.FixtureRequest, window: ahead.Window) -> str:
+    """The name of the run that stands in this test's decorator."""
+    return window.name_of(request.node)
+
+
+@pytest.fixture
+def status(cluster: harness.Cluster, namespace: str, run_name: str) -> dict[str, Any]:
+    """The status of this test's run once there is a verdict, or another end."""
+    return ahead.verdict(cluster, namespace, run_name)

@@ -35,11 +35,7 @@ class Counter:
     def counts(self, run: str) -> dict[str, int]:
         """How often each step of this run has reported."""
         prefix = f"{run}."
-        return {
-            key.removeprefix(prefix): count
-            for key, count in self._get("counts").items()
-            if key.startswith(prefix)
-        }
+        return {key.removeprefix(prefix): count for key, count in self._get("counts").items() if key.startswith(prefix)}
 
     def reported(self, run: str, step: str, seconds: float = 60.0) -> None:
         """Wait for the first report of a step."""

@@ -1,9 +1,9 @@
 """Counts what reports to it, and holds those back that shall wait. Runs in a pod of its own, with nothing but Python.
 
-    GET /hit/KEY       one more report of KEY
-    GET /wait/KEY      answered once KEY was released
-    GET /release/KEY   lets everybody go who waits for KEY, now or later
-    GET /counts        all reports so far, as JSON
+GET /hit/KEY       one more report of KEY
+GET /wait/KEY      answered once KEY was released
+GET /release/KEY   lets everybody go who waits for KEY, now or later
+GET /counts        all reports so far, as JSON
 """
 
 import collections

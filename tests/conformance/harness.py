@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,27 @@ class Operator:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(how)
             self._process.wait(30)
+
+    def freeze(self) -> None:
+        """SIGSTOP: its connections stay open and nothing is read from them."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT after `freeze`."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def ready(self, seconds: float = 30.0) -> None:
+        """Wait until its probe answers."""
+        deadline = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(OSError):
+                url = f"http://127.0.0.1:{self.health_port}/healthz"
+                with urllib.request.urlopen(url, timeout=5) as answer:
+                    assert answer.status == 200
+                    return
+            if time.monotonic() > deadline or not self.running:
+                raise AssertionError(f"the operator is not ready; its log ends: {self.text()[-2000:]}")
+            time.sleep(POLL_SECONDS)
 
     def rss(self) -> int:
         """Resident memory in bytes."""

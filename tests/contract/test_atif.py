@@ -94,9 +94,7 @@ BROKEN = {
     ),
     "a text part without text": trajectory(steps=[step(message=[{"type": "text"}])]),
     "a text part with a source": trajectory(
-        steps=[
-            step(message=[{"type": "text", "text": "t", "source": {"media_type": "image/png", "path": "p"}}])
-        ]
+        steps=[step(message=[{"type": "text", "text": "t", "source": {"media_type": "image/png", "path": "p"}}])]
     ),
     "an image part without a source": trajectory(steps=[step(message=[{"type": "image"}])]),
     "an image of another kind": trajectory(
@@ -111,9 +109,7 @@ BROKEN = {
     "two embedded trajectories of one id": trajectory(
         subagent_trajectories=[trajectory(trajectory_id="s"), trajectory(trajectory_id="s")]
     ),
-    "a broken embedded trajectory": trajectory(
-        subagent_trajectories=[trajectory(trajectory_id="s", steps=[])]
-    ),
+    "a broken embedded trajectory": trajectory(subagent_trajectories=[trajectory(trajectory_id="s", steps=[])]),
     "a list": [],
     "null": None,
 }

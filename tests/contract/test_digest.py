@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from taskfold.contract import digest, errors, folder
 
-NAMES = st.text(
-    st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1, max_size=40
-).filter(lambda name: name not in (".", "..") and len(name.encode()) < 200)
+NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1, max_size=40).filter(
+    lambda name: name not in (".", "..") and len(name.encode()) < 200
+)
 TOP = st.sampled_from(["environment", "tests", "solution", "steps"])
 PATHS = st.one_of(
     st.sampled_from(sorted(digest.USED_FILES)),

@@ -246,9 +246,7 @@ def test_a_record_without_them_is_let_pass(healthcheck):
 
 LINES = st.lists(
     st.tuples(
-        st.sampled_from(
-            ["FROM", "ENV", "WORKDIR", "USER", "LABEL", "RUN", "COPY", "ENTRYPOINT", "CMD", "#", "X", ""]
-        ),
+        st.sampled_from(["FROM", "ENV", "WORKDIR", "USER", "LABEL", "RUN", "COPY", "ENTRYPOINT", "CMD", "#", "X", ""]),
         st.text(st.sampled_from("ab=/ \\\"'${}:-[]\t1"), max_size=12),
     ).map(" ".join),
     max_size=6,

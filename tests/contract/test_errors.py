@@ -28,9 +28,7 @@ def test_what_is_not_supported_yet_says_so_at_the_end():
         remedy="remove the key.",
         unsupported=True,
     )
-    assert (
-        str(error) == "task.toml: environment.gpus = 1: a task with GPUs (remove the key): not supported yet"
-    )
+    assert str(error) == "task.toml: environment.gpus = 1: a task with GPUs (remove the key): not supported yet"
 
 
 def test_a_missing_variable_names_every_variable_and_its_key():

@@ -165,9 +165,7 @@ def test_a_pull_mode_dockerfile_from_docker_image_beside_it_puts_it_on_record(ba
     assert image.dockerfile is not None
 
 
-@pytest.mark.parametrize(
-    "text", [f"FROM {IMAGE}\nRUN x", f"FROM {IMAGE}\nCOPY a b", "FROM other\nWORKDIR /x"]
-)
+@pytest.mark.parametrize("text", [f"FROM {IMAGE}\nRUN x", f"FROM {IMAGE}\nCOPY a b", "FROM other\nWORKDIR /x"])
 def test_any_other_dockerfile_beside_docker_image_contributes_nothing(text):
     assert load({DOCKERFILE: text}).image == ImageSource(IMAGE)
 
@@ -218,6 +216,8 @@ def test_check_finds_every_problem_and_every_warning():
 def test_broken_things_come_before_what_is_not_supported_yet():
     error = refusal(toml("environment.gpus = 1") | {"instruction.md": None, "solution/answer.md": ""})
     assert [each.unsupported for each in (error, *error.others)] == [False, True, True]
+    image = {"task.toml": 'agent.user = "a:b"', DOCKERFILE: "FROM a\nRUN x"}
+    assert [each.file for each in (refusal(image), *refusal(image).others)] == ["task.toml", DOCKERFILE]
 
 
 @given(
@@ -233,8 +233,7 @@ def test_broken_things_come_before_what_is_not_supported_yet():
                 "steps/a/b",
             ]
         ),
-        st.binary(max_size=100)
-        | st.sampled_from([b"FROM a", b"environment.docker_image = 'a'", b"FROM a\nRUN b"]),
+        st.binary(max_size=100) | st.sampled_from([b"FROM a", b"environment.docker_image = 'a'", b"FROM a\nRUN b"]),
     )
 )
 def test_any_folder_is_a_task_or_a_task_error(files):

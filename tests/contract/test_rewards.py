@@ -59,6 +59,12 @@ def test_reward_txt_holds_one_number_which_is_the_reward(content, reward):
     assert verdict.components == ()
 
 
+@pytest.mark.parametrize("verdict", [txt("-0.0"), js('{"reward": -0.0}'), js('{"a": -0.0, "b": -0}')])
+def test_minus_zero_is_zero(verdict):
+    assert str(verdict.reward) == "0.0"
+    assert {str(value) for value in verdict.rewards.values()} == {"0.0"}
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -300,11 +306,7 @@ def test_no_reward_file_scores_0_with_missing_reward():
 @pytest.mark.parametrize("name", ["reward.json", "reward.txt"])
 def test_c9_a_reward_path_that_is_not_a_regular_file_is_invalid(name, content):
     odd = RewardFile(FileState.NOT_REGULAR, content)
-    verdict = (
-        judge(odd, MISSING, timed_out=False)
-        if name == "reward.json"
-        else judge(MISSING, odd, timed_out=False)
-    )
+    verdict = judge(odd, MISSING, timed_out=False) if name == "reward.json" else judge(MISSING, odd, timed_out=False)
     assert_invalid(verdict)
     assert name in verdict.message
 
@@ -312,11 +314,7 @@ def test_c9_a_reward_path_that_is_not_a_regular_file_is_invalid(name, content):
 @pytest.mark.parametrize("name", ["reward.json", "reward.txt"])
 def test_a_reward_that_could_not_be_copied_out_masks_the_run(name):
     lost = RewardFile(FileState.UNREADABLE)
-    verdict = (
-        judge(lost, MISSING, timed_out=False)
-        if name == "reward.json"
-        else judge(MISSING, lost, timed_out=False)
-    )
+    verdict = judge(lost, MISSING, timed_out=False) if name == "reward.json" else judge(MISSING, lost, timed_out=False)
     assert verdict.kind is FailureKind.PROVIDER_UNAVAILABLE
     assert verdict.kind.effect is Effect.MASKED
 
@@ -412,7 +410,5 @@ def test_any_json_document_is_a_reward_exactly_when_it_is_a_non_empty_object_of_
         assert verdict.kind is None
         assert verdict.rewards == {key: float(value) for key, value in document.items()}
         assert verdict.components == (() if "reward" in document else tuple(document))
-    elif not (
-        isinstance(document, dict) and all(isinstance(value, int | float) for value in document.values())
-    ):
+    elif not (isinstance(document, dict) and all(isinstance(value, int | float) for value in document.values())):
         assert_invalid(verdict)

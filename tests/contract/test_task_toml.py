@@ -176,9 +176,7 @@ def test_a_source_of_slash_or_of_the_verifiers_folders_is_refused(source):
         ArtifactTable.model_validate(source)
 
 
-@pytest.mark.parametrize(
-    "source", ["/app", "relative/x", "/logs/artifacts", "/testsuite", "/logs/verifier2", "tests"]
-)
+@pytest.mark.parametrize("source", ["/app", "relative/x", "/logs/artifacts", "/testsuite", "/logs/verifier2", "tests"])
 def test_an_artifact_is_a_path_or_a_table(source):
     assert ArtifactTable.model_validate(source).source == source
     assert ArtifactTable.model_validate({"source": source, "exclude": ["*.o"]}).exclude == ("*.o",)
@@ -267,9 +265,7 @@ def _tables(model, seen):
     return seen
 
 
-@pytest.mark.parametrize(
-    "model", sorted(_tables(TaskToml, set()), key=lambda m: m.__name__), ids=lambda m: m.__name__
-)
+@pytest.mark.parametrize("model", sorted(_tables(TaskToml, set()), key=lambda m: m.__name__), ids=lambda m: m.__name__)
 def test_every_key_has_a_note_with_a_meaning(model):
     for name, field in model.model_fields.items():
         assert shape.key_of(field).meaning, name

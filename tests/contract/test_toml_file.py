@@ -58,8 +58,7 @@ def problem(text):
         ),
         (
             "agent.user = true",
-            "task.toml: agent.user = true: must be a user. "
-            'Write a name ("app") or a number without quotes (1000).',
+            'task.toml: agent.user = true: must be a user. Write a name ("app") or a number without quotes (1000).',
         ),
         (
             "artifacts = [3]",
@@ -67,8 +66,7 @@ def problem(text):
         ),
         (
             "environment.memory_mb = 2.5",
-            "task.toml: environment.memory_mb = 2.5: must be a whole number. "
-            "Write whole mebibytes, for example 2048.",
+            "task.toml: environment.memory_mb = 2.5: must be a whole number. Write whole mebibytes, for example 2048.",
         ),
     ],
     ids=lambda text: text.split("\n")[0][:40],
@@ -137,9 +135,7 @@ def test_deep_nesting_is_refused(text):
 
 def test_numbers_that_the_interpreter_refuses_are_problems_not_crashes():
     assert "is not valid TOML" in str(problem("agent.timeout_sec = " + "1" * 5000))
-    assert "an integer of more than 256 bits: is too large" in str(
-        problem("agent.timeout_sec = 0x" + "f" * 5000)
-    )
+    assert "an integer of more than 256 bits: is too large" in str(problem("agent.timeout_sec = 0x" + "f" * 5000))
     assert "must be between 0" in str(problem("agent.user = 0x" + "f" * 5000))
     assert "is too large" in str(problem("environment.gpus = 0x" + "f" * 5000))
 
@@ -156,8 +152,7 @@ def test_an_unknown_key_is_a_warning_with_its_dotted_path():
         "task.toml: unknown is not a key of the format and is ignored",
         'task.toml: verifier.collect[0]."odd key" is not a key of the format and is ignored',
         "task.toml: verifier.inputs is not a key of the format and is ignored",
-        "task.toml: verifier.timout_sec is not a key of the format and is ignored "
-        "(did you mean timeout_sec?)",
+        "task.toml: verifier.timout_sec is not a key of the format and is ignored (did you mean timeout_sec?)",
     ]
 
 
@@ -239,9 +234,7 @@ SCALARS = st.one_of(
     st.sampled_from(["4G", "shared", "separate", "no-network", "python:3", "/tests", "${X}", "linux", "sse"]),
     st.datetimes(),
 )
-TREES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5)
-)
+TREES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5))
 
 
 def _toml(value):

@@ -49,9 +49,7 @@ def test_what_is_no_image_reference_is_refused(reference):
 
 
 @pytest.mark.parametrize("kind", [values.Seconds, values.Cpus, values.Megabytes])
-@pytest.mark.parametrize(
-    "value", ["1", True, None, [1], float("nan"), float("inf"), 0, -1, 0.0, 10**400, 1e300]
-)
+@pytest.mark.parametrize("value", ["1", True, None, [1], float("nan"), float("inf"), 0, -1, 0.0, 10**400, 1e300])
 def test_limits_and_sizes_are_positive_finite_numbers_without_quotes(kind, value):
     with pytest.raises(ValidationError):
         accepts(kind, value)

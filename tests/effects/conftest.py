@@ -28,9 +28,7 @@ def helper(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def kubeconfig() -> str:
-    path = os.environ.get("TASKFOLD_KUBECONFIG") or str(
-        Path("~/.local/state/taskfold/cluster/kubeconfig").expanduser()
-    )
+    path = os.environ.get("TASKFOLD_KUBECONFIG") or str(Path("~/.local/state/taskfold/cluster/kubeconfig").expanduser())
     if not Path(path).exists():
         pytest.skip("no cluster: set TASKFOLD_KUBECONFIG or run `make cluster`")
     return path

@@ -1,7 +1,7 @@
 """An API server on loopback with one pod: GET of it, and exec into it as a script that a test gives.
 
-Speaks the v5 channel protocol from the server's side, so that a script can do what real servers do and what broken
-ones do: split frames anywhere, close early, drop the connection, answer with odd statuses.
+Speaks the v5 channel protocol from the server's side, so that a script can do what real servers do and what
+broken ones do: split frames anywhere, close early, drop the connection, answer with odd statuses.
 """
 
 import asyncio
@@ -49,9 +49,7 @@ def status(code: int = 0) -> bytes:
 
 
 def failure(message: str) -> bytes:
-    return json.dumps(
-        {"status": "Failure", "reason": "InternalError", "message": message, "code": 500}
-    ).encode()
+    return json.dumps({"status": "Failure", "reason": "InternalError", "message": message, "code": 500}).encode()
 
 
 @dataclass
@@ -128,9 +126,7 @@ class FakeCluster:
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    cluster: FakeCluster, **options: Any
-) -> AsyncIterator[tuple[execs.Exec, test_utils.TestServer]]:
+async def serving(cluster: FakeCluster, **options: Any) -> AsyncIterator[tuple[execs.Exec, test_utils.TestServer]]:
     app = web.Application()
     app.router.add_get("/api/v1/namespaces/ns/pods/pod", cluster.get_pod)
     app.router.add_get("/api/v1/namespaces/ns/pods/pod/exec", cluster.exec)
@@ -141,7 +137,9 @@ async def serving(
 
 
 def process(remote_argv: Callable[[list[str]], list[str]] = lambda argv: argv, chunk: int = 32 * 1024) -> Script:
-    """Run argv as a local process, as a kubelet would: stdin with half close, output in messages of `chunk` bytes."""
+    """Run argv as a local process, as a kubelet would: stdin with half close, output in messages of `chunk`
+    bytes.
+    """
 
     async def script(remote: Remote) -> None:
         pipe = asyncio.subprocess.PIPE

@@ -17,8 +17,8 @@ OPERATOR = Path(__file__).parents[2] / "operator"
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A self-signed certificate with its key in one folder."""
     folder = tmp_path_factory.mktemp("ca")
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=test", "-days", "2"]
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    command += ["-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=test", "-days", "2"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return folder
 

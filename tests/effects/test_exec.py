@@ -6,11 +6,11 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.effects import fake_exec as fake
+from tests.effects.fake_exec import PIN, FakeCluster, Remote, serving
 
 from taskfold.effects import errors
 from taskfold.effects import exec as execs
-from tests.effects import fake_exec as fake
-from tests.effects.fake_exec import PIN, FakeCluster, Remote, serving
 
 QUICK = execs.Limits(total_seconds=20, idle_seconds=10)
 

@@ -1,4 +1,6 @@
-"""The helper's protocol against the real helper, over the fake exec server; and against what a broken one says."""
+"""The helper's protocol against the real helper, over the fake exec server; and against what a broken one
+says.
+"""
 
 import asyncio
 import contextlib
@@ -12,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.effects import fake_exec as fake
+from tests.effects.fake_exec import PIN, FakeCluster, Remote, serving
 
 from taskfold.contract import folder as folders
 from taskfold.effects import errors, frames, sandbox, sinks, transfer
 from taskfold.protocol import phase as phases
-from tests.effects import fake_exec as fake
-from tests.effects.fake_exec import PIN, FakeCluster, Remote, serving
 
 BOUNDS = {"max_bytes": 1 << 32, "max_entries": 100_000}
 
@@ -144,9 +146,7 @@ async def test_a_file_of_any_size_goes_in_and_out(helper: Path, tmp_path: Path, 
     content = (hashlib.sha256(b"%d" % size).digest() * (size // 32 + 1))[:size]
     (tmp_path / "in").write_bytes(content)
     async with boxed(helper, chunk=10_007 if size < 1 << 22 else 32768) as box:
-        there = await box.unpack(
-            str(tmp_path / "there"), transfer.from_file(tmp_path / "in", "file"), **BOUNDS
-        )
+        there = await box.unpack(str(tmp_path / "there"), transfer.from_file(tmp_path / "in", "file"), **BOUNDS)
         assert there.entries == 1
         sink = sinks.ToDirectory(tmp_path / "back", **BOUNDS)
         back = await box.pack([sandbox.Root(str(tmp_path / "there"), "r")], sink, **BOUNDS)

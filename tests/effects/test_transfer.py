@@ -150,8 +150,9 @@ async def test_every_format_is_read(tmp_path: Path, form: int) -> None:
 @settings(max_examples=30, deadline=None)
 @given(
     files=st.dictionaries(
-        st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=60)
-        .filter(lambda name: name not in {".", ".."} and len(name.encode()) < 250),
+        st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=60).filter(
+            lambda name: name not in {".", ".."} and len(name.encode()) < 250
+        ),
         st.binary(max_size=2000),
         max_size=6,
     ),

@@ -114,9 +114,7 @@ def processes_of(name: str) -> list[str]:
             words = path.read_bytes().split(b"\0")
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if any(
-            word.startswith((f"/run/{name}".encode(), f"--net=/run/netns/{name}".encode())) for word in words
-        ):
+        if any(word.startswith((f"/run/{name}".encode(), f"--net=/run/netns/{name}".encode())) for word in words):
             found.append(b" ".join(words).decode(errors="replace"))
     return found
 

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 from hack.cluster import prerequisites
 from hack.cluster.prerequisites import Machine
+from hack.cluster.settings import ClusterError
 
 GOOD = Machine(linux=True, root=True, apt=True, go="go1.26.8", present=lambda what: True)
 
@@ -29,6 +30,12 @@ def test_refusal(change: dict[str, object], says: str) -> None:
 @pytest.mark.parametrize("go", ["go1.26.0", "go1.27rc1", "go2.0", "devel go1.28-abc"])
 def test_new_enough(go: str) -> None:
     assert prerequisites.refusal(dataclasses.replace(GOOD, go=go)) is None
+
+
+def test_a_kernel_without_the_bridge_filter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")  # no modprobe
+    with pytest.raises(ClusterError, match="br_netfilter"):
+        prerequisites.load_modules(lambda what: False)
 
 
 def test_missing_packages_are_named_once() -> None:

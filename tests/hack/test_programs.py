@@ -24,9 +24,7 @@ def test_key_changes_with_sources(sources: Path, name: str) -> None:
     assert programs.cache_key(PROGRAM, sources, "go1.26.8") != before
 
 
-@pytest.mark.parametrize(
-    "change", [{"ldflags": "-s"}, {"tags": "seccomp"}, {"cgo": True}, {"links": ("other",)}]
-)
+@pytest.mark.parametrize("change", [{"ldflags": "-s"}, {"tags": "seccomp"}, {"cgo": True}, {"links": ("other",)}])
 def test_key_changes_with_flags(sources: Path, change: dict[str, object]) -> None:
     other = dataclasses.replace(PROGRAM, **change)
     assert programs.cache_key(other, sources, "go1.26.8") != programs.cache_key(PROGRAM, sources, "go1.26.8")

@@ -48,13 +48,31 @@ def document(run: TaskRun) -> dict[str, Any]:
 
 def refusal(name: str, namespace: str, reason: str, message: str) -> dict[str, Any]:
     """The document of a run that never became an object: refused by the client or by the API server."""
-    never = TaskRun.parse({"metadata": {"name": name, "namespace": namespace}, "spec": {"task": {}, "agent": {}}})
-    return {
-        **document(never),
-        "outcome": "refused",
-        "failure": {"kind": None, "reason": reason, "stage": "admission", "terminal": True},
-        "message": message,
-    }
+    failure = {"kind": None, "reason": reason, "stage": "admission", "terminal": True}
+    return {**_never(name, namespace), "outcome": "refused", "failure": failure, "message": message}
+
+
+def unknown(name: str, namespace: str, reason: str, message: str, *, outcome: str = "error") -> dict[str, Any]:
+    """The document of a command that could not find out: no answer of the API server, an error of its own."""
+    return {**_never(name, namespace), "outcome": outcome, "failure": _of_command(reason), "message": message}
+
+
+def left(run: TaskRun, reason: str, message: str, *, outcome: str = "running") -> dict[str, Any]:
+    """The document of a run that a command no longer waits for. An outcome that is there stands."""
+    found = document(run)
+    if found["outcome"] != "running":
+        return found
+    return {**found, "outcome": outcome, "failure": _of_command(reason), "message": message}
+
+
+def _never(name: str, namespace: str) -> dict[str, Any]:
+    spec = TaskRunSpec.model_construct()
+    metadata = Metadata(name=name, namespace=namespace)
+    return document(TaskRun.model_construct(metadata=metadata, spec=spec, status=TaskRunStatus()))
+
+
+def _of_command(reason: str) -> dict[str, Any]:
+    return {"kind": None, "reason": reason, "stage": None, "terminal": False}
 
 
 def _failure(run: TaskRun) -> dict[str, Any] | None:

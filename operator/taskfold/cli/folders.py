@@ -52,10 +52,12 @@ def load(path: Path) -> Checked:
         problems, hint, findings = [error, *error.others], [], loader.Findings(None, (error,), ())
     except OSError as error:
         raise Refused(Reason.INVALID_TASK, f"{path}: cannot be read: {error}") from None
+    if hint:
+        raise Refused(Reason.INVALID_TASK, *hint)
     if problems or findings.task is None:
         problems.sort(key=lambda problem: problem.unsupported)
         reason = Reason.UNSUPPORTED_FIELD if problems[0].unsupported else Reason.INVALID_TASK
-        raise Refused(reason, *(str(problem) for problem in problems), *hint)
+        raise Refused(reason, *(str(problem) for problem in problems))
     return Checked(findings.task, digest.used(source))
 
 
@@ -78,9 +80,7 @@ def _of_dataset(path: Path) -> Iterator[TaskError]:
         return
     name, remedy = f"../{DATASET}", "Correct the file; https://toml.io has the format."
     if len(content) > MAX_DATASET_BYTES:
-        yield TaskError(
-            f"is larger than {MAX_DATASET_BYTES:,} bytes", file=name, remedy="Make the file smaller."
-        )
+        yield TaskError(f"is larger than {MAX_DATASET_BYTES:,} bytes", file=name, remedy="Make the file smaller.")
         return
     try:
         gym = tomllib.loads(content.decode("utf-8-sig")).get("gym", {})

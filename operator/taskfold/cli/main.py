@@ -1,15 +1,36 @@
 """The commands and their order in `--help`."""
 
+from importlib import metadata
+from typing import Annotated
+
 import typer
 
-from taskfold.cli import operator
+from taskfold.cli import exits, logs, operator, render, run
 
-app = typer.Typer(name="taskfold", no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+app = typer.Typer(
+    name="taskfold", cls=exits.Commands, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False
+)
+app.command()(render.render)
+app.command(cls=run.Command)(run.run)
+app.command()(logs.logs)
 app.command()(operator.operator)
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"taskfold {metadata.version('taskfold')}")
+        raise typer.Exit
+
+
 @app.callback()
-def root() -> None:
+def root(
+    version: Annotated[  # noqa: ARG001 - its callback does it all
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[  # noqa: ARG001 - read by exits.Commands
+        bool, typer.Option("--debug", envvar="TASKFOLD_DEBUG", help="Show the traceback of internal errors.")
+    ] = False,
+) -> None:
     """Run task folders on Kubernetes and read their rewards."""
 
 

@@ -19,9 +19,7 @@ VERSIONS = tuple(f"ATIF-v1.{minor}" for minor in range(8))
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(
-        strict=True, frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=()
-    )
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
 
 def _timestamp(value: str) -> str:
@@ -45,9 +43,7 @@ class Part(_Strict):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if (self.type == "text") != (self.text is not None) or (self.type == "image") != (
-            self.source is not None
-        ):
+        if (self.type == "text") != (self.text is not None) or (self.type == "image") != (self.source is not None):
             raise ValueError("a text part has a text, an image part a source")
         return self
 
@@ -130,9 +126,7 @@ class Step(_Strict):
     def _results_answer_calls(self) -> Self:
         calls = {call.tool_call_id for call in self.tool_calls or ()}
         results = self.observation.results if self.observation else ()
-        if any(
-            result.source_call_id is not None and result.source_call_id not in calls for result in results
-        ):
+        if any(result.source_call_id is not None and result.source_call_id not in calls for result in results):
             raise ValueError("a result answers a call of another step")
         return self
 

@@ -106,9 +106,7 @@ def parse(content: bytes, *, file: str = FILE) -> Dockerfile:
         except WordError as error:
             if error.build:
                 return Dockerfile(Mode.BUILD, because=f"line {number}: {name}: {error}")
-            raise errors.TaskError(
-                f"line {number}: {name}: {error}", file=file, remedy="Correct the line."
-            ) from None
+            raise errors.TaskError(f"line {number}: {name}: {error}", file=file, remedy="Correct the line.") from None
     if overlay:
         return Dockerfile(Mode.OVERLAY, because=overlay)
     return Dockerfile(Mode.PULL, PullSettings(base, tuple(settings)))
@@ -230,15 +228,11 @@ def _build_reason(name: str, rest: str, *, first: bool) -> str:
         case "FROM":
             if not first:
                 return "a second FROM"
-            return (
-                "FROM with a variable" if "$" in rest else "FROM with a flag" if rest.startswith("--") else ""
-            )
+            return "FROM with a variable" if "$" in rest else "FROM with a flag" if rest.startswith("--") else ""
         case "WORKDIR" | "ENV" | "USER" | "LABEL":
             return ""
         case "RUN":
-            return (
-                "RUN with a flag" if rest.startswith("--") else "RUN with a heredoc" if "<<" in rest else ""
-            )
+            return "RUN with a flag" if rest.startswith("--") else "RUN with a heredoc" if "<<" in rest else ""
         case "ENTRYPOINT" | "CMD":
             return "" if re.fullmatch(r"\[\s*\]", rest) else name
         case _:

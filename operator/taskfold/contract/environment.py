@@ -116,9 +116,7 @@ def with_cpu_hints(
     return {**hints, **task}
 
 
-def _fill(
-    table: Mapping[str, str], given: Mapping[str, str], field: str
-) -> tuple[dict[str, str], dict[str, str]]:
+def _fill(table: Mapping[str, str], given: Mapping[str, str], field: str) -> tuple[dict[str, str], dict[str, str]]:
     """The filled table, and key → variable for what has no value."""
     filled: dict[str, str] = {}
     missing: dict[str, str] = {}

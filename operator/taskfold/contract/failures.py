@@ -105,9 +105,7 @@ _FACTS = {
     FailureKind.PROVIDER_OOM_KILLED: _emitted(
         Effect.MASKED, "The sandbox was killed because it used more memory than its limit."
     ),
-    FailureKind.PROVIDER_QUOTA_EXHAUSTED: _reserved(
-        Effect.FAILED, "The provider has no quota left for a sandbox."
-    ),
+    FailureKind.PROVIDER_QUOTA_EXHAUSTED: _reserved(Effect.FAILED, "The provider has no quota left for a sandbox."),
     FailureKind.AGENT_TIMEOUT: _reserved(
         Effect.COUNTED,
         "The agent ran out of time. Here that is an agent outcome; the verifier decides the score.",
@@ -117,19 +115,13 @@ _FACTS = {
         "The agent's program failed. Here that is an agent outcome; the verifier decides the score.",
     ),
     FailureKind.AGENT_REQUEST_FAILED: _reserved(Effect.FAILED, "A request to the agent failed."),
-    FailureKind.AGENT_COMMAND_NOT_ALLOWED: _reserved(
-        Effect.FAILED, "The agent asked for a command it may not run."
-    ),
+    FailureKind.AGENT_COMMAND_NOT_ALLOWED: _reserved(Effect.FAILED, "The agent asked for a command it may not run."),
     FailureKind.TRANSPORT_UNREACHABLE: _reserved(Effect.FAILED, "A peer process could not be reached."),
     FailureKind.TRANSPORT_PEER_DROP: _reserved(Effect.FAILED, "A peer process closed the connection."),
     FailureKind.TRANSPORT_TIMEOUT: _reserved(Effect.FAILED, "A peer process did not answer in time."),
-    FailureKind.TRANSPORT_LOCAL_RESOURCE: _reserved(
-        Effect.FAILED, "This side ran out of sockets, files or memory."
-    ),
+    FailureKind.TRANSPORT_LOCAL_RESOURCE: _reserved(Effect.FAILED, "This side ran out of sockets, files or memory."),
     FailureKind.JUDGE_FAILED: _reserved(Effect.MASKED, "A model that judges could not be asked."),
-    FailureKind.JUDGE_UNPARSEABLE: _reserved(
-        Effect.MASKED, "The answer of a model that judges could not be read."
-    ),
+    FailureKind.JUDGE_UNPARSEABLE: _reserved(Effect.MASKED, "The answer of a model that judges could not be read."),
     FailureKind.SESSION_LOST: _reserved(Effect.FAILED, "A session vanished."),
     FailureKind.SESSION_EXPIRED: _reserved(Effect.FAILED, "A session outlived its limit."),
     FailureKind.SESSION_RELEASE_FAILED: _reserved(Effect.FAILED, "A session could not be given back."),

@@ -64,9 +64,7 @@ class _Reading:
                 return stream.read()
             content = stream.read(limit + 1)
         if len(content) > limit:
-            raise errors.TaskError(
-                f"is larger than {limit:,} bytes", file=path, remedy="Make the file smaller."
-            )
+            raise errors.TaskError(f"is larger than {limit:,} bytes", file=path, remedy="Make the file smaller.")
         return content
 
 
@@ -193,9 +191,7 @@ class TarFolder(_Reading):
 class View(_Reading):
     """Part of a folder: the files below `prefix` ("tests/"), named from there, for which `keep` holds."""
 
-    def __init__(
-        self, folder: Folder, prefix: str = "", keep: Callable[[str], bool] = lambda _: True
-    ) -> None:
+    def __init__(self, folder: Folder, prefix: str = "", keep: Callable[[str], bool] = lambda _: True) -> None:
         self._folder, self._prefix, self._keep = folder, prefix, keep
 
     def entries(self) -> Sequence[Entry]:
@@ -259,9 +255,7 @@ def _path_problem(path: str) -> str:
 
 
 def _not_a_file(path: str, problem: str) -> errors.TaskError:
-    return errors.TaskError(
-        problem, file=path, remedy="A task folder holds regular files only: put a copy there."
-    )
+    return errors.TaskError(problem, file=path, remedy="A task folder holds regular files only: put a copy there.")
 
 
 class _Slice(io.RawIOBase):

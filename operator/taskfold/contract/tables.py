@@ -44,9 +44,7 @@ class HealthcheckTable(Table):
     interval_sec: Annotated[values.Unbounded, Key("Wait between attempts after the start period.")] = 5.0
     timeout_sec: Annotated[values.Unbounded, Key("Limit of one attempt.")] = 30.0
     start_period_sec: Annotated[values.Unbounded, Key("Failures inside it do not count.")] = 0.0
-    start_interval_sec: Annotated[values.Unbounded, Key("Wait between attempts inside the start period.")] = (
-        5.0
-    )
+    start_interval_sec: Annotated[values.Unbounded, Key("Wait between attempts inside the start period.")] = 5.0
     retries: Annotated[values.Retries, Key("Failures in a row that fail the check.")] = 3
 
 
@@ -143,15 +141,13 @@ class EnvironmentTable(Table):
             only="`linux`; `windows` is refused",
         ),
     ] = Os.LINUX
-    cpus: Annotated[
-        values.Cpus | None, Key("CPUs, as request and limit.", "Write a number, for example 2.")
-    ] = None
-    memory_mb: Annotated[
-        values.Megabytes | None, Key("Memory in MiB.", "Write whole mebibytes, for example 2048.")
-    ] = None
-    storage_mb: Annotated[
-        values.Megabytes | None, Key("Disk in MiB.", "Write whole mebibytes, for example 10240.")
-    ] = None
+    cpus: Annotated[values.Cpus | None, Key("CPUs, as request and limit.", "Write a number, for example 2.")] = None
+    memory_mb: Annotated[values.Megabytes | None, Key("Memory in MiB.", "Write whole mebibytes, for example 2048.")] = (
+        None
+    )
+    storage_mb: Annotated[values.Megabytes | None, Key("Disk in MiB.", "Write whole mebibytes, for example 10240.")] = (
+        None
+    )
     gpus: Annotated[
         values.Count | None,
         Key("GPUs; 0 is none.", "Remove the key or set it to 0.", Status.NOT_YET, "a task with GPUs"),
@@ -161,9 +157,7 @@ class EnvironmentTable(Table):
         values.ARRAY,
         Key("GPU types that will do.", "Remove the key.", Status.NOT_YET, "choosing the type of a GPU"),
     ] = None
-    tpu: Annotated[
-        TpuTable | None, Key("A TPU.", "Remove the table.", Status.NOT_YET, "a task with a TPU")
-    ] = None
+    tpu: Annotated[TpuTable | None, Key("A TPU.", "Remove the table.", Status.NOT_YET, "a task with a TPU")] = None
     env: Annotated[
         values.EnvTable,
         Key(
@@ -205,9 +199,9 @@ class EnvironmentTable(Table):
             only="`public`; a restriction on this table is refused",
         ),
     ] = NetworkMode.PUBLIC
-    allowed_hosts: Annotated[
-        AllowedHosts | None, Key("Hosts, for `allowlist`.", "Remove the key.", Status.REFUSED)
-    ] = None
+    allowed_hosts: Annotated[AllowedHosts | None, Key("Hosts, for `allowlist`.", "Remove the key.", Status.REFUSED)] = (
+        None
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -243,21 +237,13 @@ def _source(value: str) -> str:
                 folder.startswith(path.rstrip("/") + "/"),
             )
             if below or above:
-                raise values.rule(
-                    f"takes in {folder}, which is not an artifact", "Name the folder that you need."
-                )
+                raise values.rule(f"takes in {folder}, which is not an artifact", "Name the folder that you need.")
     return value
 
 
 def _destination(value: str) -> str:
     parts = value.split("/")
-    if (
-        value.startswith("/")
-        or "\\" in value
-        or "\0" in value
-        or ".." in parts
-        or value in ("", "manifest.json")
-    ):
+    if value.startswith("/") or "\\" in value or "\0" in value or ".." in parts or value in ("", "manifest.json"):
         raise values.rule(
             'must be a relative path without "..", other than manifest.json', 'Write a path like "report".'
         )
@@ -271,9 +257,9 @@ class ArtifactTable(Table):
     destination: Annotated[
         Annotated[str, AfterValidator(_destination)] | None, Key("Where the kept copy lands, below the logs.")
     ] = None
-    service: Annotated[
-        Annotated[str, AfterValidator(service_name)] | None, Key("Compose service; unset, `main`.")
-    ] = None
+    service: Annotated[Annotated[str, AfterValidator(service_name)] | None, Key("Compose service; unset, `main`.")] = (
+        None
+    )
     exclude: Annotated[tuple[str, ...], values.ARRAY, Key("Patterns to leave out of a folder.")] = ()
 
     @model_validator(mode="before")

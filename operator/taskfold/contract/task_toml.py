@@ -71,13 +71,9 @@ class PackageTable(Table):
         AfterValidator(_package_name),
         Key("`org/name`.", 'Write a name like "acme/hello".', Status.RECORDED),
     ]
-    version: Annotated[
-        values.Text | None, Key("Version of the task.", 'Write one like "1.0".', Status.RECORDED)
-    ] = None
+    version: Annotated[values.Text | None, Key("Version of the task.", 'Write one like "1.0".', Status.RECORDED)] = None
     description: Annotated[str, Key("What the task is about.", status=Status.RECORDED)] = ""
-    authors: Annotated[
-        tuple[AuthorTable, ...], values.ARRAY, Key("Who wrote it.", status=Status.RECORDED)
-    ] = ()
+    authors: Annotated[tuple[AuthorTable, ...], values.ARRAY, Key("Who wrote it.", status=Status.RECORDED)] = ()
     keywords: Annotated[tuple[str, ...], values.ARRAY, Key("Search words.", status=Status.RECORDED)] = ()
 
 
@@ -113,15 +109,11 @@ class CollectTable(Table):
         ),
     ] = "main"
     timeout_sec: Annotated[values.Seconds, Key("Limit of the hook.", _WRITE_SECONDS)] = DEFAULT_HOOK_SECONDS
-    user: Annotated[values.UserValue | None, Key("Who it runs as; unset, the image's user.", _WRITE_USER)] = (
-        None
-    )
+    user: Annotated[values.UserValue | None, Key("Who it runs as; unset, the image's user.", _WRITE_USER)] = None
 
 
 class VerifierTable(Table):
-    timeout_sec: Annotated[values.Seconds, Key("Limit of test.sh.", _WRITE_SECONDS)] = (
-        DEFAULT_VERIFIER_SECONDS
-    )
+    timeout_sec: Annotated[values.Seconds, Key("Limit of test.sh.", _WRITE_SECONDS)] = DEFAULT_VERIFIER_SECONDS
     env: Annotated[
         values.EnvTable,
         Key(
@@ -198,19 +190,13 @@ class SolutionTable(Table):
 class StepAgentTable(AgentTable):
     """Unset values fall back to [agent]."""
 
-    timeout_sec: Annotated[values.Seconds | None, Key("Limit of the agent in this step.", _WRITE_SECONDS)] = (
-        None  # type: ignore[assignment]
-    )
+    timeout_sec: Annotated[values.Seconds | None, Key("Limit of the agent in this step.", _WRITE_SECONDS)] = None  # type: ignore[assignment]
 
 
 def _min_reward(value: Any) -> Any:
     numbers = list(value.values()) if isinstance(value, dict) else [value]
     for number in numbers:
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int | float)
-            or not math.isfinite(_float(number))
-        ):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(_float(number)):
             raise values.rule("must be a number, or a table of numbers", "Write a number, for example 0.5.")
     return {key: _float(v) for key, v in value.items()} if isinstance(value, dict) else _float(value)
 
@@ -232,9 +218,7 @@ def _step_name(value: str) -> str:
 
 
 class StepTable(Table):
-    name: Annotated[
-        str, AfterValidator(_step_name), Key("Folder of the step below steps/.", "Name the folder.")
-    ]
+    name: Annotated[str, AfterValidator(_step_name), Key("Folder of the step below steps/.", "Name the folder.")]
     agent: Annotated[StepAgentTable, Key("As [agent]; unset keys fall back to it.")] = StepAgentTable()
     verifier: Annotated[VerifierTable, Key("As [verifier]; its limit does not fall back.")] = VerifierTable()
     min_reward: Annotated[

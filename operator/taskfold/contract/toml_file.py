@@ -98,9 +98,7 @@ def _inside(item: Any) -> list[Any]:
 
 
 def _too_deep() -> errors.TaskError:
-    return errors.TaskError(
-        f"nests tables and arrays more than {MAX_DEPTH} deep", file=FILE, remedy="Flatten it."
-    )
+    return errors.TaskError(f"nests tables and arrays more than {MAX_DEPTH} deep", file=FILE, remedy="Flatten it.")
 
 
 def _task_error(detail: ErrorDetails, written: dict[str, Any]) -> errors.TaskError:

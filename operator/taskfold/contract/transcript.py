@@ -15,9 +15,7 @@ MAX_OWN_BYTES = 8 * 2**20
 """A longer transcript of the agent is not read: parsing it would cost the operator many times its size."""
 
 
-def transcript(
-    own: bytes | None, instruction: str, response: str | None, agent_name: str, agent_version: str
-) -> bytes:
+def transcript(own: bytes | None, instruction: str, response: str | None, agent_name: str, agent_version: str) -> bytes:
     """The file's content.
 
     `own`: what the agent wrote there, if anything; `response`: its final answer, if any.

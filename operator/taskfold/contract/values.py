@@ -129,9 +129,7 @@ def is_image(reference: str) -> bool:
 
 def _image(value: str) -> str:
     if not is_image(value):
-        raise rule(
-            "is not an image reference", 'Write one like "python:3.12-slim" or "registry.example/team/app:1".'
-        )
+        raise rule("is not an image reference", 'Write one like "python:3.12-slim" or "registry.example/team/app:1".')
     return value
 
 

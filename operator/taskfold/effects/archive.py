@@ -257,9 +257,7 @@ class _Tree:
         try:
             directory = self._enter(parts[:-1])
             if not stat.S_ISREG(os.stat(target[-1], dir_fd=source, follow_symlinks=False).st_mode):
-                raise errors.UnsafeArchive(
-                    f"{'/'.join(parts)!r} is a hard link to something else than a file"
-                )
+                raise errors.UnsafeArchive(f"{'/'.join(parts)!r} is a hard link to something else than a file")
 
             def link() -> None:
                 os.link(target[-1], parts[-1], src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)

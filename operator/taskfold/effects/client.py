@@ -350,9 +350,7 @@ class Client:
         try:
             return await self._attempts(once, call.where, repeatable=call.method == "GET")
         except ValueError as error:
-            raise errors.Unavailable(
-                f"the answer is not JSON: {error}", sent=True, where=call.where
-            ) from error
+            raise errors.Unavailable(f"the answer is not JSON: {error}", sent=True, where=call.where) from error
 
     async def _once(self, call: _Call, login: credentials.Credentials) -> bytes:
         self.counters.bytes_sent += len(call.body or b"")
@@ -360,9 +358,7 @@ class Client:
             call.method,
             _url(login, call.path, call.query),
             data=call.body,
-            timeout=aiohttp.ClientTimeout(
-                total=self.limits.request_seconds, sock_connect=self.limits.connect_seconds
-            ),
+            timeout=aiohttp.ClientTimeout(total=self.limits.request_seconds, sock_connect=self.limits.connect_seconds),
             **_connection(login, {"Content-Type": call.content_type} if call.body is not None else {}),
         ) as response:
             data = await response.read()
@@ -506,8 +502,6 @@ def _name(body: Mapping[str, Any]) -> str:
     return str((body.get("metadata") or {}).get("name") or "")
 
 
-def _where(
-    verb: str, resource: Resource, namespace: str | None, name: str = "", subresource: str = ""
-) -> str:
+def _where(verb: str, resource: Resource, namespace: str | None, name: str = "", subresource: str = "") -> str:
     kind = f"{resource.plural}/{subresource}" if subresource else resource.plural
     return f"{verb} {kind} {'/'.join(part for part in (namespace, name) if part)}".rstrip()

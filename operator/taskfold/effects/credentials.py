@@ -143,9 +143,7 @@ def in_cluster(directory: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = o
     def read() -> Login:
         host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
         if not host:
-            raise errors.CredentialError(
-                "not in a pod: KUBERNETES_SERVICE_HOST is not set", remedy="Set KUBECONFIG."
-            )
+            raise errors.CredentialError("not in a pod: KUBERNETES_SERVICE_HOST is not set", remedy="Set KUBECONFIG.")
         token = (directory / "token").read_text().strip()
         if not token:
             raise errors.CredentialError(f"{directory / 'token'} is empty")
@@ -245,9 +243,7 @@ def _read_by_plugin(path: str, name: str | None) -> Login:
             config_file=path, context=name, client_configuration=loaded
         )
     except config.ConfigException as error:
-        raise errors.CredentialError(
-            f"the kubeconfig's plugin gave no credentials: {error}", where=path
-        ) from error
+        raise errors.CredentialError(f"the kubeconfig's plugin gave no credentials: {error}", where=path) from error
     bearer = (loaded.api_key or {}).get("authorization") or (loaded.api_key or {}).get("BearerToken") or ""
     merged = _merged([Path(part).expanduser() for part in path.split(os.pathsep) if part])
     return Login(

@@ -189,9 +189,7 @@ class OutputTooLarge(ExecError):
 class ExecTimeout(ExecError):
     """The caller's patience ended after `seconds`. `idle`: nothing was transferred for that long."""
 
-    def __init__(
-        self, problem: str, *, seconds: float, idle: bool, where: str = "", remedy: str = ""
-    ) -> None:
+    def __init__(self, problem: str, *, seconds: float, idle: bool, where: str = "", remedy: str = "") -> None:
         super().__init__(problem, where=where, remedy=remedy)
         self.seconds = seconds
         self.idle = idle

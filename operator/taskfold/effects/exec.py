@@ -239,7 +239,8 @@ class ExecStream:
         self._counters.bytes_sent += len(frame)
         self._moved = asyncio.get_running_loop().time()
         if len(frame) >= FRAME_BYTES // 2:
-            await asyncio.sleep(0)  # aiohttp suspends only when its buffer is full; the reader must have its turn
+            # aiohttp suspends only when its buffer is full; the reader must have its turn
+            await asyncio.sleep(0)
 
     def _refused(self) -> Exception:
         return self._failure or errors.InputRefused(
@@ -270,9 +271,7 @@ class ExecStream:
         except TimeoutError:
             return
         except (aiohttp.ClientError, OSError) as error:
-            self._failure = self._failure or errors.ConnectionLost(
-                f"the connection broke: {error}", where=self._where
-            )
+            self._failure = self._failure or errors.ConnectionLost(f"the connection broke: {error}", where=self._where)
         finally:
             self._readable.set()
 
@@ -425,9 +424,7 @@ class Exec:
                     await self.verify_pin(pin)
                 socket = await self._connect(pin, argv, stdin)
         except TimeoutError as error:
-            raise errors.ConnectionLost(
-                f"no handshake within {limits.start_seconds:g} s", where=pin.where
-            ) from error
+            raise errors.ConnectionLost(f"no handshake within {limits.start_seconds:g} s", where=pin.where) from error
         if socket.protocol is None:
             with contextlib.suppress(aiohttp.ClientError, OSError):
                 await socket.close()
@@ -438,17 +435,13 @@ class Exec:
             )
         return socket
 
-    async def _connect(
-        self, pin: PodPin, argv: Sequence[str], stdin: bool
-    ) -> aiohttp.ClientWebSocketResponse:
+    async def _connect(self, pin: PodPin, argv: Sequence[str], stdin: bool) -> aiohttp.ClientWebSocketResponse:
         query = [("container", pin.container), ("stdout", "true"), ("stderr", "true")]
         query += [("stdin", "true")] if stdin else []
         query += [("command", word) for word in argv]
         path = api.PODS.path(pin.namespace, pin.name, "exec")
         try:
-            return await self._client.websocket(
-                "exec", path, query, (V5,) if stdin else (V5, V4), where=pin.where
-            )
+            return await self._client.websocket("exec", path, query, (V5,) if stdin else (V5, V4), where=pin.where)
         except errors.NotFound as error:
             raise errors.NotRunning(error.problem, state="gone", where=pin.where) from error
         except errors.Unavailable as error:
@@ -470,9 +463,7 @@ class Exec:
             return error
         except errors.ApiError:
             pass  # the message alone decides then
-        if any(
-            text in message for text in ("failed to start exec", "OCI runtime exec failed", "failed to exec")
-        ):
+        if any(text in message for text in ("failed to start exec", "OCI runtime exec failed", "failed to exec")):
             return errors.StartFailed(message, where=pin.where)
         if any(text in message for text in ("container not found", "not running", "no running task")):
             return errors.NotRunning(message, state="unknown", where=pin.where)

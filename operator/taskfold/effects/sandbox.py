@@ -164,15 +164,13 @@ class Sandbox:
         }
         sent: list[frames.Trailer] = []
         limits = execs.Limits(total_seconds, IDLE_SECONDS)
-        async with (
-            self._call("unpack", wire, limits, checked) as stream,
-            execs.alongside(_send(stream, [payload], sent)),
-        ):
-            answer = [answer async for answer in _events(stream)]
-            exited = await stream.wait()
-        if not answer:
-            raise self._failed("unpack", exited)
-        return self._unpacked(answer[0], sent)
+        async with self._call("unpack", wire, limits, checked) as stream:
+            async with execs.alongside(_send(stream, [payload], sent)):
+                answer = await anext(_events(stream), None)
+            if answer is None:
+                raise self._failed("unpack", await stream.wait())
+            await _leave(stream)
+        return self._unpacked(answer, sent)
 
     @contextlib.asynccontextmanager
     async def _call(
@@ -192,27 +190,38 @@ class Sandbox:
         payloads: Sequence[transfer.Payload],
         on_started: Callable[[Started], Awaitable[None]] | None,
     ) -> phases.PhaseResult:
-        prepared: tuple[Mapping[str, Any], ...] = ()
         # stdin stays open to the end: the helper takes its end for the client's.
         async with contextlib.AsyncExitStack() as sending:
-            async for event in _events(stream):
-                match event:
-                    case {"event": "alive"}:
-                        pass
-                    case {"event": "send"}:
-                        await sending.enter_async_context(execs.alongside(_send(stream, payloads, [])))
-                    case {"event": "prepared"}:
-                        prepared = tuple(event.get("results") or ())
-                    case {"event": "started", "startedAt": str(at)}:
-                        if on_started is not None:
-                            await on_started(Started(at, event.get("attached") is True, prepared))
-                    case {"event": "done" | "failed" | "unknown"}:
-                        await _leave(stream)
-                        return self._final(request, event)
-                    case _:
-                        raise errors.ProtocolError(f"unknown event {str(event)[:200]}", where=self.pin.where)
-            exited = await stream.wait()
-        raise self._failed("phase", exited)
+            final = await self._until_final(stream, payloads, on_started, sending)
+        if final is None:
+            raise self._failed("phase", await stream.wait())
+        await _leave(stream)
+        return self._final(request, final)
+
+    async def _until_final(
+        self,
+        stream: execs.ExecStream,
+        payloads: Sequence[transfer.Payload],
+        on_started: Callable[[Started], Awaitable[None]] | None,
+        sending: contextlib.AsyncExitStack,
+    ) -> Mapping[str, Any] | None:
+        prepared: tuple[Mapping[str, Any], ...] = ()
+        async for event in _events(stream):
+            match event:
+                case {"event": "alive"}:
+                    pass
+                case {"event": "send"}:
+                    await sending.enter_async_context(execs.alongside(_send(stream, payloads, [])))
+                case {"event": "prepared"}:
+                    prepared = tuple(event.get("results") or ())
+                case {"event": "started", "startedAt": str(at)}:
+                    if on_started is not None:
+                        await on_started(Started(at, event.get("attached") is True, prepared))
+                case {"event": "done" | "failed" | "unknown"}:
+                    return event
+                case _:
+                    raise errors.ProtocolError(f"unknown event {str(event)[:200]}", where=self.pin.where)
+        return None
 
     def _final(self, request: phases.PhaseRequest, event: Mapping[str, Any]) -> phases.PhaseResult:
         where = f"{self.pin.where}, phase {request.phase}"
@@ -271,15 +280,18 @@ async def _events(stream: execs.ExecStream) -> AsyncIterator[dict[str, Any]]:
 
 
 async def _leave(stream: execs.ExecStream) -> None:
-    """The answer is complete; a clean end of the connection is only good manners."""
+    """The answer is complete; let the helper end by itself, so that the server need not cut the connection.
+
+    A process that ends while its input is still coming loses its output on real servers (measured: half of
+    the tries, kubectl too), so the helper goes on reading until we end stdin here.
+    """
     with contextlib.suppress(errors.ExecError, TimeoutError):
         async with asyncio.timeout(5.0):
+            await stream.close_stdin()
             await stream.wait()
 
 
-async def _send(
-    stream: execs.ExecStream, payloads: Sequence[transfer.Payload], sent: list[frames.Trailer]
-) -> None:
+async def _send(stream: execs.ExecStream, payloads: Sequence[transfer.Payload], sent: list[frames.Trailer]) -> None:
     """Runs beside the reading: a helper that fails early says so while we still send."""
     try:
         for payload in payloads:

@@ -185,9 +185,7 @@ class ToDirectory(_ThreadSink):
         self._max_bytes, self._max_entries = max_bytes, max_entries
 
     def _consume(self, source: _Batches) -> Received:
-        self.unpacked = archive.unpack(
-            source, self.path, max_bytes=self._max_bytes, max_entries=self._max_entries
-        )
+        self.unpacked = archive.unpack(source, self.path, max_bytes=self._max_bytes, max_entries=self._max_entries)
         for part in source.rest():  # tar writers pad the end to their record size
             if any(part):
                 raise errors.UnsafeArchive("bytes after the end of the archive")
@@ -252,9 +250,7 @@ class ToConsumer(Generic[R]):
         task = self._task
         if task is None or task.done():
             return
-        offer = asyncio.ensure_future(
-            self._offer(errors.Truncated("the copy was given up", where=self.where))
-        )
+        offer = asyncio.ensure_future(self._offer(errors.Truncated("the copy was given up", where=self.where)))
         await asyncio.wait([task], timeout=10.0)
         offer.cancel()
         task.cancel()

@@ -1,0 +1,200 @@
+"""One run from its creation to its end, as a command sees it.
+
+Guarantees: a run that was created is either followed to `Complete` or told to cancel; an ending names the run's own
+outcome if there is one, else why the command stopped. A ConfigMap made for a run belongs to it, and is taken away if
+the run is not created.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from taskfold.api.taskrun import TaskRun
+from taskfold.build import pod, result
+from taskfold.cli import cluster, ending, exits, progress, watching
+from taskfold.cli.interrupts import Interrupts, Stopped, TooLate, unless
+from taskfold.cli.manifests import Rendered
+from taskfold.cli.reasons import CommandReason
+from taskfold.effects import client as api
+from taskfold.effects import errors
+
+NOTICE_SECONDS = 10.0
+"""An operator that runs looks at a new run within a second."""
+ABSENT_SECONDS = 300.0
+CANCEL_SECONDS = 20.0
+"""A pod ends at once when it is told to; its files are collected before."""
+UNSEEN_CANCEL_SECONDS = 2.0
+"""Nobody was there to start the run; hardly anybody will be there to end it."""
+
+State: TypeAlias = "TaskRun | errors.EffectError"
+
+
+class Stop(StrEnum):
+    """Why following a run ended, other than by an error."""
+
+    COMPLETE = "Complete"
+    INTERRUPTED = "Interrupted"
+    TIMED_OUT = "TimedOut"
+    OPERATOR_ABSENT = "OperatorAbsent"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to run, and how long to wait for it. `on_verdict` is called once, with the reward as text."""
+
+    rendered: Rendered
+    timeout_seconds: float | None
+    on_verdict: Callable[[TaskRun], None]
+
+
+class Episode:
+    """`Episode(…).ending()`, once."""
+
+    def __init__(
+        self, connection: cluster.Connection, order: Order, shown: progress.Progress, interrupts: Interrupts
+    ) -> None:
+        self._connection = connection
+        self._client, self._namespace = connection.client, connection.namespace
+        self._order, self._shown, self._interrupts = order, shown, interrupts
+        self._name = order.rendered.run["metadata"]["name"]
+        self._judged = False
+
+    async def ending(self) -> ending.Ending:
+        """Create the run and follow it. Raises the EffectErrors of the creation."""
+        try:
+            self._run = await unless(self._create(), self._interrupts.second)
+        except Stopped:
+            text = f"Ctrl-C while the run was created. See: {self._kubectl('get taskrun')}"
+            return self._interrupted(result.unknown(self._name, self._namespace, CommandReason.INTERRUPTED, text))
+        self._shown.note(f"taskrun/{self._name} created in namespace {self._namespace}; Ctrl-C cancels it")
+        try:
+            stop = await self._follow(self._order.timeout_seconds, self._interrupts.first)
+            if stop is not Stop.COMPLETE:
+                await self._cancel()
+        except errors.NotFound:
+            text = "the run was deleted before it was complete"
+            left = result.left(self._run, CommandReason.RUN_DELETED, text, outcome="cancelled")
+            return ending.of(left)
+        except errors.EffectError as error:
+            return ending.of(self._left(cluster.explained(error)))
+        return self._ended(stop)
+
+    def _ended(self, stop: Stop) -> ending.Ending:
+        match stop:
+            case Stop.COMPLETE:
+                return ending.of(result.document(self._run))
+            case Stop.INTERRUPTED:
+                text = f"Ctrl-C; the run is told to cancel. See: {self._kubectl('get taskrun')}"
+                return self._interrupted(result.left(self._run, CommandReason.INTERRUPTED, text))
+            case Stop.TIMED_OUT:
+                text = f"no end within {self._order.timeout_seconds:g} s (--timeout); the run is told to cancel"
+                return ending.of(result.left(self._run, CommandReason.TIMED_OUT, text))
+            case Stop.OPERATOR_ABSENT:
+                text = f"no operator looked at the run for {ABSENT_SECONDS:g} s; it is told to cancel"
+                return ending.of(result.left(self._run, CommandReason.OPERATOR_ABSENT, text))
+
+    @staticmethod
+    def _interrupted(document: dict[str, object]) -> ending.Ending:
+        return ending.Ending(document, exits.INTERRUPTED)
+
+    def _left(self, error: Exception) -> dict[str, object]:
+        reason = getattr(error, "reason", CommandReason.UNREACHABLE)
+        text = f"{error} The run goes on. See: {self._kubectl('get taskrun')}"
+        return result.left(self._run, reason, text)
+
+    def _kubectl(self, command: str) -> str:
+        return f"kubectl --namespace {self._namespace} {command} {self._name}"
+
+    async def _create(self) -> TaskRun:
+        rendered = self._order.rendered
+        if rendered.config_map is None:
+            return await self._create_run()
+        files = await self._client.create(api.CONFIGMAPS, self._namespace, rendered.config_map)
+        name = files["metadata"]["name"]
+        try:
+            run = await self._create_run()
+        except BaseException:
+            with contextlib.suppress(errors.EffectError):
+                await self._client.delete(api.CONFIGMAPS, self._namespace, name, uid=files["metadata"]["uid"])
+            raise
+        try:
+            owners = {"metadata": {"ownerReferences": [pod.owner(run)]}}
+            await self._client.patch(api.CONFIGMAPS, self._namespace, name, owners)
+        except errors.EffectError as error:
+            self._shown.note(f"ConfigMap {name} will not go with the run, delete it yourself: {error}")
+        return run
+
+    async def _create_run(self) -> TaskRun:
+        try:
+            created = await self._client.create(api.TASKRUNS, self._namespace, self._order.rendered.run)
+        except errors.Unavailable as error:
+            if not error.sent:
+                raise
+            try:  # it may have been created all the same
+                created = await self._client.get(api.TASKRUNS, self._namespace, self._name)
+            except errors.EffectError:
+                raise error from None
+        return TaskRun.parse(created)
+
+    async def _follow(self, seconds: float | None, stop: asyncio.Event) -> Stop:
+        """Until the run is complete, the event comes, the time is over or nobody works on the run."""
+        clock = asyncio.get_running_loop().time
+        began, noticed = clock(), False
+        states: asyncio.Queue[State] = asyncio.Queue(16)
+        pump = asyncio.create_task(self._pump(states))
+        try:
+            while not self._run.status.complete:
+                due = [began + seconds] if seconds is not None else []
+                if self._run.status.phase is None:
+                    due.append(began + (ABSENT_SECONDS if noticed else NOTICE_SECONDS))
+                try:
+                    self._see(await unless(states.get(), stop, max(0.0, min(due) - clock()) if due else None))
+                except Stopped:
+                    return Stop.INTERRUPTED
+                except TooLate:
+                    if seconds is not None and clock() >= began + seconds:
+                        return Stop.TIMED_OUT
+                    if noticed:
+                        return Stop.OPERATOR_ABSENT
+                    noticed = True
+                    self._shown.note(_ABSENT)
+            return Stop.COMPLETE
+        finally:
+            pump.cancel()
+            await asyncio.wait([pump])
+
+    async def _pump(self, states: "asyncio.Queue[State]") -> None:
+        try:
+            async for run in watching.changes(self._connection, self._name, self._run.metadata.uid):
+                await states.put(run)
+        except errors.EffectError as error:
+            await states.put(error)
+
+    def _see(self, state: State) -> None:
+        if isinstance(state, errors.EffectError):
+            raise state
+        self._run = state
+        self._shown.step(progress.step_of(state))
+        if state.status.reward is not None and not self._judged:
+            self._judged = True
+            self._order.on_verdict(state)
+
+    async def _cancel(self) -> None:
+        """Tell the run to cancel, and wait briefly for its end. A second Ctrl-C leaves at once."""
+        self._shown.note("cancelling the run; Ctrl-C again leaves at once")
+        seen = self._run.status.phase is not None
+        with contextlib.suppress(Stopped):
+            await unless(
+                self._client.patch(api.TASKRUNS, self._namespace, self._name, {"spec": {"cancel": True}}),
+                self._interrupts.second,
+            )
+            await self._follow(CANCEL_SECONDS if seen else UNSEEN_CANCEL_SECONDS, self._interrupts.second)
+
+
+_ABSENT = (
+    f"no operator has looked at the run for {NOTICE_SECONDS:g} s. Is it running? "
+    "kubectl get pods --all-namespaces --selector app.kubernetes.io/name=taskfold"
+)
