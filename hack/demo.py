@@ -56,7 +56,9 @@ def main() -> int:
     render = (sys.executable, "-m", "taskfold", "render", TASK, "--agent", "oracle", "--name", name)
     manifest.write_text(answer(*render, "--namespace", NAMESPACE) + "\n")
     shown("kubectl", "apply", "-f", str(manifest.relative_to(ROOT)))
-    shown("kubectl", "-n", NAMESPACE, "wait", f"taskrun/{name}", "--for=condition=Complete", f"--timeout={WAIT_SECONDS}s")
+    shown(
+        "kubectl", "-n", NAMESPACE, "wait", f"taskrun/{name}", "--for=condition=Complete", f"--timeout={WAIT_SECONDS}s"
+    )
     shown("kubectl", "-n", NAMESPACE, "get", "taskrun,verifierrun")
     status = json.loads(answer("kubectl", "-n", NAMESPACE, "get", f"taskrun/{name}", "-o", "jsonpath={.status}"))
     reward = status.get("reward")

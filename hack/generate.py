@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes what is generated from the models: crds/*.yaml, with their copies in the chart, the `settings` part of the
-chart's values.schema.json, and docs/reference/{taskrun,verifierrun,settings}.md.
+chart's values.schema.json, and docs/reference/{taskrun,verifierrun,settings,failure-kinds,task-folder}.md.
 
 `--check` writes nothing, prints what differs and ends with 1 when a file is stale.
 """
@@ -17,14 +17,17 @@ CHART = ROOT / "charts" / "taskfold"
 sys.path.insert(0, str(ROOT / "operator"))
 
 from taskfold.api import crd, docs, settings_docs  # noqa: E402
+from taskfold.contract import reference  # noqa: E402
 
 
 def wanted() -> dict[Path, str]:
     """Path → content of every generated file."""
     folders = (ROOT / "crds", CHART / "crds")
     crds = {folder / name: text for folder in folders for name, text in crd.files().items()}
-    texts = docs.files() | settings_docs.files()
-    pages = {ROOT / "docs" / "reference" / name: text for name, text in texts.items()}
+    folder = ROOT / "docs" / "reference"
+    contract = reference.files((folder / reference.TASK_FOLDER).read_text(encoding="utf-8"))
+    texts = docs.files() | settings_docs.files() | contract
+    pages = {folder / name: text for name, text in texts.items()}
     schema = CHART / "values.schema.json"
     return crds | pages | {schema: settings_docs.with_chart_schema(schema.read_text(encoding="utf-8"))}
 

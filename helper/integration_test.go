@@ -1,6 +1,7 @@
 package main
 
 import (
+	"archive/tar"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -331,6 +332,34 @@ func TestUsersAndStartErrors(t *testing.T) {
 				t.Fatalf("%+v", r)
 			}
 		})
+	}
+}
+
+// TestWithoutRoot is the security profile `restricted`: no privilege at all, not even over its own closed folders.
+func TestWithoutRoot(t *testing.T) {
+	s := newSandboxOf(t, "1000")
+	s.run("mkdir -p /work/tests/a; touch /work/tests/a/f; chmod 0 /work/tests/a; mkfifo /work/tests/p")
+	request := simple(nonce(), bash("id -u; stat -c %a:%u:%g /work/tests/test.sh /work/tests/own", "user", map[string]any{"name": "app"}),
+		bash("true", "user", map[string]any{"name": "root"}))
+	request["runs"].([]map[string]any)[0]["continueOnFailure"] = true
+	request["prepare"] = []any{
+		map[string]any{"op": "reset", "path": "/work/tests"},
+		map[string]any{"op": "unpack", "path": "/work/tests", "maxBytes": 1 << 20, "maxEntries": 10, "fileMode": "normalise"},
+		map[string]any{"op": "unpack", "path": "/work/tests", "maxBytes": 1 << 20, "maxEntries": 10, "fileMode": "keep"},
+	}
+	c := s.phase(request)
+	c.expect("send")
+	c.stdin.Write(frameArchive(tarOf(t, reg("test.sh", "", 0o600)), 100, 1))
+	c.stdin.Write(frameArchive(tarOf(t, entry{tar.Header{Typeflag: tar.TypeReg, Name: "own", Mode: 0o640, Uid: 5, Gid: 6}, ""}), 100, 1))
+	runs := c.expect("done").Result.Runs
+	if got := string(runs[0].Output.Inline); got != "1000\n755:1000:1000\n640:1000:1000\n" {
+		t.Fatalf("%q", got)
+	}
+	if runs[1].StartError == nil || !strings.Contains(*runs[1].StartError, "operation not permitted") {
+		t.Fatalf("%+v", runs[1])
+	}
+	if r := s.phase(simple(nonce(), bash("kill -9 1; kill -TERM 1; sleep 0.1; kill -0 1 && echo alive"))).expect("done").Result; string(r.Runs[0].Output.Inline) != "alive\n" {
+		t.Fatalf("%+v", r)
 	}
 }
 

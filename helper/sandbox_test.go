@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 
 const setup = `set -eu
 R=$1; mount -t tmpfs tmpfs "$R"; cd "$R"
-mkdir proc dev etc root tmp work tests vol usr .taskfold; chmod 1777 tmp; chmod 700 root
+mkdir proc dev etc root tmp work tests vol usr .taskfold; chmod 1777 tmp; chmod 700 root; chown "$4" work
 cp "$2" .taskfold/helper; chmod 755 .taskfold .taskfold/helper
 mount --rbind /usr usr; mount --make-rslave usr
 for d in bin lib lib64 sbin; do if [ -L /$d ]; then cp -a /$d .; elif [ -d /$d ]; then mkdir $d; mount --rbind /$d $d; fi; done
@@ -51,7 +51,7 @@ mount -t proc proc proc; mount -t tmpfs tmpfs dev; mount -t tmpfs -o size=1m tmp
 mknod dev/null c 1 3; mknod dev/zero c 1 5; chmod 666 dev/*
 printf 'root:x:0:0::/root:/bin/sh\napp:x:1000:1000::/home/app:/bin/sh\n' > etc/passwd
 printf 'root:x:0:\napp:x:1000:\nextra:x:2000:app\n' > etc/group
-exec chroot "$R" /usr/bin/env -i -C /work PATH=/usr/bin:/bin FROM=image /.taskfold/helper init --name "$3" `
+exec chroot --userspec="$4" "$R" /usr/bin/env -i -C /work PATH=/usr/bin:/bin FROM=image /.taskfold/helper init --name "$3" `
 
 // sandbox is a running container.
 type sandbox struct {
@@ -59,18 +59,21 @@ type sandbox struct {
 	root string // its root as this process sees it
 	pid  int    // of its PID 1, likewise
 	name string
+	user string // of PID 1, "0" or "1000"
 	init *exec.Cmd
 }
 
-func newSandbox(t *testing.T) *sandbox {
+func newSandbox(t *testing.T) *sandbox { return newSandboxOf(t, "0") }
+
+func newSandboxOf(t *testing.T, user string) *sandbox {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to make a pid namespace: run `sudo go test ./...`")
 	}
 	program, err := buildOnce()
 	must(t, err)
-	s := &sandbox{t: t, name: fmt.Sprintf("test-%d-%d", os.Getpid(), rand.Uint32())}
-	s.init = exec.Command("unshare", "--pid", "--fork", "--mount", "--kill-child", "sh", "-c", setup, "sh", t.TempDir(), program, s.name)
+	s := &sandbox{t: t, user: user, name: fmt.Sprintf("test-%d-%d", os.Getpid(), rand.Uint32())}
+	s.init = exec.Command("unshare", "--pid", "--fork", "--mount", "--kill-child", "sh", "-c", setup, "sh", t.TempDir(), program, s.name, user+":"+user)
 	var stderr bytes.Buffer
 	s.init.Stderr = &stderr
 	must(t, s.init.Start())
@@ -107,7 +110,7 @@ func socketIsThere(name string) bool {
 
 // exec makes a command that runs in the sandbox with a parent outside, as a container runtime's exec.
 func (s *sandbox) exec(argv ...string) *exec.Cmd {
-	return exec.Command("nsenter", append([]string{"-t", strconv.Itoa(s.pid), "-p", "-m", "-r", "-w"}, argv...)...)
+	return exec.Command("nsenter", append([]string{"-t", strconv.Itoa(s.pid), "-p", "-m", "-r", "-w", "-S", s.user, "-G", s.user}, argv...)...)
 }
 
 // file reads a file of the sandbox.

@@ -7,6 +7,7 @@ its log. What a test asserts is read by the `kubernetes` package, not by the ope
 import contextlib
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -75,6 +76,35 @@ class Cluster:
     def pods(self, namespace: str, run: str | None = None) -> list[Any]:
         selector = f"taskfold.dev/run={run}" if run else "taskfold.dev/run"
         return self.core.list_namespaced_pod(namespace, label_selector=selector).items
+
+    def delete_pods(self, namespace: str, run: str, grace: int) -> None:
+        """Delete the run's pods, as a user would."""
+        for pod in self.pods(namespace, run):
+            self.core.delete_namespaced_pod(pod.metadata.name, namespace, grace_period_seconds=grace)
+
+    def namespaces(self) -> set[str]:
+        return {each.metadata.name for each in self.core.list_namespace().items}
+
+    def belongings(self, namespace: str, run: str, uid: str) -> list[str]:
+        """Everything in the namespace that has the run's label or names it as an owner."""
+        listings = [
+            self.core.list_namespaced_pod,
+            self.core.list_namespaced_secret,
+            self.core.list_namespaced_config_map,
+            self.core.list_namespaced_service,
+            self.networking.list_namespaced_network_policy,
+        ]
+        found = [each.to_dict()["metadata"] for listing in listings for each in listing(namespace).items]
+        for plural in ("taskruns", "verifierruns"):
+            objects = self.custom.list_namespaced_custom_object(GROUP, VERSION, namespace, plural)["items"]
+            found += [each["metadata"] for each in objects]
+        return [
+            metadata["name"]
+            for metadata in found
+            if (metadata.get("labels") or {}).get("taskfold.dev/run") == run
+            or metadata["uid"] == uid
+            or any(o["uid"] == uid for o in metadata.get("owner_references") or metadata.get("ownerReferences") or ())
+        ]
 
     def until(self, condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
         """Poll until the condition gives something true, and return that."""
@@ -238,6 +268,26 @@ def apply_crds(cluster: Cluster) -> None:
         return True
 
     cluster.until(served, "the custom resources are served")
+
+
+def tools() -> Path:
+    """The folder of kubectl and helm of the local cluster."""
+    command = [sys.executable, str(ROOT / "hack/cluster"), "bin"]
+    return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+
+
+def kubectl(cluster: Cluster, *arguments: str, text: str | None = None) -> str:
+    """kubectl as a user would call it; its output. Fails with what it said."""
+    found = shutil.which("kubectl") or str(tools() / "kubectl")
+    done = subprocess.run(
+        [found, "--kubeconfig", str(cluster.kubeconfig), *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 ORACLE: dict[str, Any] = {"oracle": {}}

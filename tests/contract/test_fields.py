@@ -49,7 +49,7 @@ def test_what_the_reference_calls_refused_for_now_is_refused():
 
 
 def test_the_page_is_current():
-    """After a change: write `fields.render(page)` back to the page (`make docs` does)."""
+    """After a change: write `fields.render(page)` back to the page (`make generate` does)."""
     page = PAGE.read_text()
     assert fields.render(page) == page
 

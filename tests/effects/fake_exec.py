@@ -126,14 +126,14 @@ class FakeCluster:
 
 
 @contextlib.asynccontextmanager
-async def serving(cluster: FakeCluster, **options: Any) -> AsyncIterator[tuple[execs.Exec, test_utils.TestServer]]:
+async def serving(cluster: FakeCluster, **options: Any) -> AsyncIterator[tuple[execs.Exec, str]]:
     app = web.Application()
     app.router.add_get("/api/v1/namespaces/ns/pods/pod", cluster.get_pod)
     app.router.add_get("/api/v1/namespaces/ns/pods/pod/exec", cluster.exec)
     async with test_utils.TestServer(app) as server:
         source = credentials.static(str(server.make_url("")).rstrip("/"))
         async with api.Client(source) as client:
-            yield execs.Exec(client, **options), server
+            yield execs.Exec(client, **options), str(server.make_url(""))
 
 
 def process(remote_argv: Callable[[list[str]], list[str]] = lambda argv: argv, chunk: int = 32 * 1024) -> Script:

@@ -1,6 +1,7 @@
 """Every way in which an exec can end, against a server that can misbehave."""
 
 import asyncio
+import itertools
 import json
 
 import pytest
@@ -344,7 +345,7 @@ def test_output_is_the_same_however_it_is_split(cuts: list[int]) -> None:
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
 
     async def script(remote: Remote) -> None:
-        for start, end in zip(edges, edges[1:], strict=False):
+        for start, end in itertools.pairwise(edges):
             await remote.out(data[start:end])  # empty messages included
         await remote.end()
 

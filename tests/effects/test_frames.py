@@ -1,6 +1,7 @@
 """The framing: whatever is written comes back however it is cut, and nothing else is accepted."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator
 
@@ -16,7 +17,7 @@ objects = st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.
 
 def pieces(data: bytes, at: list[int]) -> Iterator[bytes]:
     edges = [0, *sorted(min(cut, len(data)) for cut in at), len(data)]
-    yield from (data[start:end] for start, end in zip(edges, edges[1:], strict=False))
+    yield from (data[start:end] for start, end in itertools.pairwise(edges))
 
 
 def archive(chunks: list[bytes]) -> tuple[bytes, frames.Trailer]:

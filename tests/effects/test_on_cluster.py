@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 NAMESPACE = "taskfold-effects"
 IMAGE = os.environ.get("TASKFOLD_TEST_IMAGE", "docker.io/library/debian:trixie-slim")
-BOUNDS = {"max_bytes": 1 << 34, "max_entries": 100_000}
+BOUNDS: dict[str, Any] = {"max_bytes": 1 << 34, "max_entries": 100_000}
 SOAK = bool(os.environ.get("TASKFOLD_SOAK"))
 
 
@@ -34,7 +34,7 @@ def manifest(name: str) -> dict[str, Any]:
     wait += "exec /.taskfold/helper init"
     mounts = [{"name": "helper", "mountPath": "/.taskfold"}, {"name": "data", "mountPath": "/data"}]
     container = {"name": "main", "image": IMAGE, "command": ["sh", "-c", wait], "volumeMounts": mounts}
-    volumes = [{"name": name, "emptyDir": {}} for name in ("helper", "data")]
+    volumes: list[Any] = [{"name": name, "emptyDir": {}} for name in ("helper", "data")]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -153,7 +153,7 @@ async def test_a_replaced_pod_is_another_sandbox(client: api.Client, pin: execs.
 
     async def gone() -> bool:
         try:
-            return (await client.get(api.PODS, NAMESPACE, pin.name))["metadata"]["uid"] != pin.uid
+            return bool((await client.get(api.PODS, NAMESPACE, pin.name))["metadata"]["uid"] != pin.uid)
         except errors.NotFound:
             return True
 

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.effects import fake_exec as fake
@@ -21,7 +22,7 @@ from taskfold.contract import folder as folders
 from taskfold.effects import errors, frames, sandbox, sinks, transfer
 from taskfold.protocol import phase as phases
 
-BOUNDS = {"max_bytes": 1 << 32, "max_entries": 100_000}
+BOUNDS: dict[str, Any] = {"max_bytes": 1 << 32, "max_entries": 100_000}
 
 
 @contextlib.asynccontextmanager
@@ -106,14 +107,14 @@ async def test_a_lost_connection_does_not_stop_a_phase(helper: Path, tmp_path: P
         sandbox.new_nonce(), "agent", runs=[shell(f"sleep 1; echo x >> {tmp_path}/ran", tmp_path / "log")]
     )
 
-    class Gone(Exception):
+    class GoneError(Exception):
         pass
 
     async def leave(_: sandbox.Started) -> None:
-        raise Gone
+        raise GoneError
 
     async with boxed(helper) as box:
-        with pytest.raises(Gone):
+        with pytest.raises(GoneError):
             await box.run_phase(request, on_started=leave)
         result = await box.run_phase(request)
     run = result.run("main")

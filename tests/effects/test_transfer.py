@@ -76,7 +76,7 @@ def tree(root: Path) -> dict[str, object]:
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
         if path.is_symlink():
-            found[name] = os.readlink(path)
+            found[name] = str(path.readlink())
         elif path.is_dir():
             found[name] = None
         else:

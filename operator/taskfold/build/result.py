@@ -66,9 +66,8 @@ def left(run: TaskRun, reason: str, message: str, *, outcome: str = "running") -
 
 
 def _never(name: str, namespace: str) -> dict[str, Any]:
-    spec = TaskRunSpec.model_construct()
-    metadata = Metadata(name=name, namespace=namespace)
-    return document(TaskRun.model_construct(metadata=metadata, spec=spec, status=TaskRunStatus()))
+    metadata = {"name": name, "namespace": namespace}
+    return document(TaskRun.parse({"metadata": metadata, "spec": {"task": {}, "agent": {}}}))
 
 
 def _of_command(reason: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from taskfold.api.taskrun import TaskRun
 from taskfold.build import pod, result
@@ -51,7 +51,7 @@ class Order:
 
 
 class Episode:
-    """`Episode(…).ending()`, once."""
+    """`await Episode(…).play()`, once."""
 
     def __init__(
         self, connection: cluster.Connection, order: Order, shown: progress.Progress, interrupts: Interrupts
@@ -61,48 +61,57 @@ class Episode:
         self._order, self._shown, self._interrupts = order, shown, interrupts
         self._name = order.rendered.run["metadata"]["name"]
         self._judged = False
+        self._cancelled = False
 
-    async def ending(self) -> ending.Ending:
-        """Create the run and follow it. Raises the EffectErrors of the creation."""
+    async def play(self) -> ending.Ending:
+        """Create the run and follow it. After Ctrl-C, the code is that of Ctrl-C."""
         try:
             self._run = await unless(self._create(), self._interrupts.second)
         except Stopped:
             text = f"Ctrl-C while the run was created. See: {self._kubectl('get taskrun')}"
-            return self._interrupted(result.unknown(self._name, self._namespace, CommandReason.INTERRUPTED, text))
+            left = result.unknown(self._name, self._namespace, CommandReason.INTERRUPTED, text, outcome="cancelled")
+            return ending.Ending(left, exits.INTERRUPTED)
+        except errors.EffectError as error:
+            return self._not_created(cluster.explained(error))
         self._shown.note(f"taskrun/{self._name} created in namespace {self._namespace}; Ctrl-C cancels it")
+        found = ending.of(await self._followed())
+        interrupted = self._interrupts.first.is_set() and not self._run.status.complete
+        return ending.Ending(found.document, exits.INTERRUPTED) if interrupted or self._cancelled else found
+
+    def _not_created(self, error: Exception) -> ending.Ending:
+        if isinstance(error, exits.Refused):
+            return ending.of(result.refusal(self._name, self._namespace, error.reason, str(error)))
+        return ending.of(result.unknown(self._name, self._namespace, _reason(error), str(error)))
+
+    async def _followed(self) -> dict[str, Any]:
+        """The run's document when there is nothing more to wait for."""
         try:
             stop = await self._follow(self._order.timeout_seconds, self._interrupts.first)
+            self._cancelled = stop is Stop.INTERRUPTED
             if stop is not Stop.COMPLETE:
                 await self._cancel()
         except errors.NotFound:
             text = "the run was deleted before it was complete"
-            left = result.left(self._run, CommandReason.RUN_DELETED, text, outcome="cancelled")
-            return ending.of(left)
+            return result.left(self._run, CommandReason.RUN_DELETED, text, outcome="cancelled")
         except errors.EffectError as error:
-            return ending.of(self._left(cluster.explained(error)))
-        return self._ended(stop)
+            explained = cluster.explained(error)
+            text = f"{explained} The run goes on. See: {self._kubectl('get taskrun')}"
+            return result.left(self._run, _reason(explained), text)
+        return self._left(stop)
 
-    def _ended(self, stop: Stop) -> ending.Ending:
+    def _left(self, stop: Stop) -> dict[str, Any]:
         match stop:
             case Stop.COMPLETE:
-                return ending.of(result.document(self._run))
+                return result.document(self._run)
             case Stop.INTERRUPTED:
+                reason = CommandReason.INTERRUPTED
                 text = f"Ctrl-C; the run is told to cancel. See: {self._kubectl('get taskrun')}"
-                return self._interrupted(result.left(self._run, CommandReason.INTERRUPTED, text))
             case Stop.TIMED_OUT:
+                reason = CommandReason.TIMED_OUT
                 text = f"no end within {self._order.timeout_seconds:g} s (--timeout); the run is told to cancel"
-                return ending.of(result.left(self._run, CommandReason.TIMED_OUT, text))
             case Stop.OPERATOR_ABSENT:
+                reason = CommandReason.OPERATOR_ABSENT
                 text = f"no operator looked at the run for {ABSENT_SECONDS:g} s; it is told to cancel"
-                return ending.of(result.left(self._run, CommandReason.OPERATOR_ABSENT, text))
-
-    @staticmethod
-    def _interrupted(document: dict[str, object]) -> ending.Ending:
-        return ending.Ending(document, exits.INTERRUPTED)
-
-    def _left(self, error: Exception) -> dict[str, object]:
-        reason = getattr(error, "reason", CommandReason.UNREACHABLE)
-        text = f"{error} The run goes on. See: {self._kubectl('get taskrun')}"
         return result.left(self._run, reason, text)
 
     def _kubectl(self, command: str) -> str:
@@ -192,6 +201,10 @@ class Episode:
                 self._interrupts.second,
             )
             await self._follow(CANCEL_SECONDS if seen else UNSEEN_CANCEL_SECONDS, self._interrupts.second)
+
+
+def _reason(error: Exception) -> str:
+    return error.reason if isinstance(error, exits.Refused | exits.Unavailable) else CommandReason.UNREACHABLE
 
 
 _ABSENT = (

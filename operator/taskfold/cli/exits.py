@@ -18,9 +18,9 @@ USAGE = 64
 INTERNAL = 70
 INTERRUPTED = 130
 
-UsageError = typer.BadParameter.__mro__[1]
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """What typer raises for a command line that cannot be read; typer itself ends with 2, our NO_VERDICT."""
-_PASSING = (typer.Exit, typer.Abort, BrokenPipeError, EOFError)
+_PASSING: tuple[type[BaseException], ...] = (typer.Exit, typer.Abort, BrokenPipeError, EOFError)
 
 
 class Refused(Exception):  # noqa: N818 - it is a result, and named for it

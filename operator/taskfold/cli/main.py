@@ -24,10 +24,10 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    version: Annotated[  # noqa: ARG001 - its callback does it all
+    version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    debug: Annotated[  # noqa: ARG001 - read by exits.Commands
+    debug: Annotated[
         bool, typer.Option("--debug", envvar="TASKFOLD_DEBUG", help="Show the traceback of internal errors.")
     ] = False,
 ) -> None:

@@ -21,7 +21,7 @@ _WIDTH = 1 << 30  # never folded
 class _Dumper(yaml.SafeDumper):
     """Texts of several lines as blocks; all others in quotes unless they are words."""
 
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
+    def ignore_aliases(self, data: Any) -> bool:
         return True
 
 

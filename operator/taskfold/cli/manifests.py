@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from taskfold.api import names
 from taskfold.api.common import API_VERSION, MAX_RUN_NAME
@@ -181,7 +181,7 @@ def _archive(files: folder.Folder) -> bytes:
         raise _too_large(f"holds {size:,} bytes, and a ConfigMap's archive may hold {ARCHIVE_BYTES:,}")
     out = io.BytesIO()
     with gzip.GzipFile(filename="", fileobj=out, mode="wb", compresslevel=9, mtime=0) as stream:
-        digest.write_snapshot(files, stream)
+        digest.write_snapshot(files, cast("BinaryIO", stream))
     return out.getvalue()
 
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from taskfold.api import taskrun, unsupported
 from taskfold.api.reasons import Reason
 from taskfold.cli import folders, manifest_text, manifests, options
 from taskfold.cli.exits import Refused
-from taskfold.api import taskrun, unsupported
 
 TOO_LARGE = "This is too large for client-side apply. Use: kubectl apply --server-side -f FILE"
 
@@ -21,7 +21,7 @@ class Format(StrEnum):
     JSON = "json"
 
 
-def render(
+def render(  # noqa: PLR0917 - options of a command line
     folder: options.Folder,
     agent: options.Agent = "oracle",
     name: Annotated[

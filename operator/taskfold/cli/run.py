@@ -54,7 +54,7 @@ class Command(TyperCommand):
             raise
 
 
-def run(
+def run(  # noqa: PLR0917 - options of a command line
     folder: options.Folder,
     agent: options.Agent = "oracle",
     output: Annotated[
@@ -107,7 +107,7 @@ def run(
 
 
 async def _episode(
-    rendered: manifests.Rendered, timeout: float | None, output: Output, target: cluster.Target
+    rendered: manifests.Rendered, patience: float | None, output: Output, target: cluster.Target
 ) -> ending.Ending:
     interrupts, shown = Interrupts(), progress.open_progress()
 
@@ -119,7 +119,7 @@ async def _episode(
     try:
         with interrupts.installed():
             async with cluster.connect(target) as connection:
-                return await Episode(connection, Order(rendered, timeout, on_verdict), shown, interrupts).ending()
+                return await Episode(connection, Order(rendered, patience, on_verdict), shown, interrupts).play()
     finally:
         shown.close()
 
