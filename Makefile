@@ -39,8 +39,8 @@ soak: $(STAMP) images  ## the same with bulk cases whole
 cluster:  ## the local cluster (or the one named in TASKFOLD_KUBECONFIG)
 	$(PYTHON) hack/cluster up
 
-images: cluster  ## stand-in images and our own, in the local registry
-	$(PYTHON) hack/images
+images: cluster $(STAMP)  ## stand-in images and our own, in the local registry
+	$(BIN)/python hack/images --all
 
 down:  ## end the local cluster and leave nothing behind
 	$(PYTHON) hack/cluster down

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NAMESPACE = "taskfold"
 TASK = "environments/hello_dataset/file-state"
 WAIT_SECONDS = 180
+PYTHON = ".venv/bin/python"
 
 
 def say(text: str) -> None:
@@ -38,22 +39,23 @@ def main() -> int:
     started = time.monotonic()
     given = os.environ.get("TASKFOLD_KUBECONFIG")
     say("a Kubernetes cluster" + (f": {given}" if given else ""))
-    shown("python3", "hack/cluster", "up")
-    os.environ["KUBECONFIG"] = answer("python3", "hack/cluster", "kubeconfig")
-    os.environ["PATH"] = f"{answer('python3', 'hack/cluster', 'bin')}:{os.environ['PATH']}"
+    shown(PYTHON, "hack/cluster", "up")
+    os.environ["KUBECONFIG"] = answer(PYTHON, "hack/cluster", "kubeconfig")
+    os.environ["PATH"] = f"{answer(PYTHON, 'hack/cluster', 'bin')}:{os.environ['PATH']}"
     if given:
         print("The images of the operator, its helper and the task are pulled by your cluster itself.")
     else:
         say("images: stand-ins under the names that the task folders use, and our own two")
-        shown("python3", "hack/images", "python:3.13-slim", "helper", "operator")
+        shown(PYTHON, "hack/images", "python", "helper", "operator")
+    pins = [] if given else answer(PYTHON, "hack/images", "--pinned", "operator", "helper").split()
     say("the operator, by Helm")
     shown("kubectl", "apply", "--server-side", "--force-conflicts", "-f", "crds")
-    shown(*helm(local=not given))
+    shown(*helm(pins))
     say(f"a TaskRun: the reference solution works on {TASK}")
     name = f"hello-{secrets.token_hex(2)}"
     manifest = ROOT / "build/demo.yaml"
     manifest.parent.mkdir(exist_ok=True)
-    render = (sys.executable, "-m", "taskfold", "render", TASK, "--agent", "oracle", "--name", name)
+    render = (".venv/bin/taskfold", "render", TASK, "--agent", "oracle", "--name", name)
     manifest.write_text(answer(*render, "--namespace", NAMESPACE) + "\n")
     shown("kubectl", "apply", "-f", str(manifest.relative_to(ROOT)))
     shown(
@@ -77,11 +79,15 @@ Where to look next (export KUBECONFIG={os.environ["KUBECONFIG"]} and PATH={os.en
     return 0 if reward is not None and float(reward) >= 1 else 1
 
 
-def helm(*, local: bool) -> list[str]:
-    """The install command. On the local cluster the registry is a mirror, and tasks share the processors."""
+def helm(pins: list[str]) -> list[str]:
+    """The install command. On the local cluster images are pinned: a node keeps what it has under a tag."""
     command = ["helm", "upgrade", "--install", "taskfold", "charts/taskfold", "--namespace", NAMESPACE]
-    command += ["--create-namespace", "--wait", "--timeout", f"{WAIT_SECONDS}s"]
-    return [*command, "--values", "hack/local-values.yaml"] if local else command
+    command += ["--create-namespace", "--skip-crds", "--hide-notes", "--wait", "--timeout", f"{WAIT_SECONDS}s"]
+    if pins:
+        operator, helper = pins
+        command += ["--values", "hack/local-values.yaml", "--set", f"image.digest={operator.rpartition('@')[2]}"]
+        command += ["--set", f"settings.helper.image={helper}"]
+    return command
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ machine has mounted. The machine's own folders are never changed.
 """
 
 import contextlib
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,10 +69,15 @@ def members(name: str) -> set[int]:
     """Every pid below `/NAME` in any hierarchy."""
     found: set[int] = set()
     for hierarchy in hierarchies():
-        for path in (hierarchy.path / name).rglob("cgroup.procs"):
+        for folder in _folders(hierarchy.path / name):
             with contextlib.suppress(OSError):
-                found.update(int(pid) for pid in path.read_text().split() if pid != "0")
+                found.update(int(pid) for pid in (folder / "cgroup.procs").read_text().split() if pid != "0")
     return found
+
+
+def _folders(top: Path) -> list[Path]:
+    """`top` and every folder below it. Pods come and go meanwhile: what vanishes is left out (os.walk does that)."""
+    return [Path(path) for path, _, _ in os.walk(top)]
 
 
 def remove(name: str) -> list[Path]:
@@ -79,9 +85,7 @@ def remove(name: str) -> list[Path]:
     for attempt in range(50):
         left = []
         for hierarchy in hierarchies():
-            top = hierarchy.path / name
-            folders = [top, *(p for p in top.rglob("*") if p.is_dir())] if top.is_dir() else []
-            for folder in sorted(folders, key=lambda p: len(p.parts), reverse=True):
+            for folder in sorted(_folders(hierarchy.path / name), key=lambda p: len(p.parts), reverse=True):
                 try:
                     folder.rmdir()
                 except FileNotFoundError:

@@ -42,6 +42,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--all", action="store_true", help="also the product's own images, helper and operator")
     parser.add_argument("--no-push", action="store_true", help="only make them")
     parser.add_argument("--site", action="store_true", help="only prepare build/site, which the Dockerfile copies")
+    parser.add_argument(
+        "--pinned", action="store_true", help="print NAME@DIGEST only: what a node cannot have in another version"
+    )
     parser.add_argument("--registry", help="HOST:PORT instead of the local cluster's registry")
     parsed = parser.parse_args(arguments)
     try:
@@ -69,5 +72,8 @@ def _make(parsed: argparse.Namespace, chosen: Settings) -> int:
         size = sum(layer.size for layer in made.layers) / 2**20
         for full in upstream:
             pushed = "made" if parsed.no_push else ("pushed" if target.push(made, full) else "there already")
-            print(f"{full:<45} {pushed:<14} {size:6.1f} MiB  {time.monotonic() - began:5.1f} s", flush=True)
+            if parsed.pinned:
+                print(f"{full.rpartition(':')[0]}@{made.digest}", flush=True)
+            else:
+                print(f"{full:<45} {pushed:<14} {size:6.1f} MiB  {time.monotonic() - began:5.1f} s", flush=True)
     return 0

@@ -5,6 +5,7 @@ its log. What a test asserts is read by the `kubernetes` package, not by the ope
 """
 
 import contextlib
+import functools
 import os
 import secrets
 import shutil
@@ -154,6 +155,7 @@ class Operator:
             "namespaces": namespaces,
             "store": {"url": f"file://{self.store}"},
             "registry": {"mirrors": {"_default": [registry]}},
+            "helper": {"image": helper_image()},
             "pod": {"cpuRequestFraction": 0.05, "memoryRequestFraction": 0.05, "cpuRequest": "20m"},
             "healthPort": _free_port(),
             "logFormat": "text",
@@ -268,6 +270,14 @@ def apply_crds(cluster: Cluster) -> None:
         return True
 
     cluster.until(served, "the custom resources are served")
+
+
+@functools.cache
+def helper_image() -> str:
+    """The helper of this tree, pinned by digest: a node keeps what it has under a tag."""
+    named = os.environ.get("TASKFOLD_TEST_HELPER_IMAGE")
+    command = [sys.executable, str(ROOT / "hack/images"), "--pinned", "helper"]
+    return named or subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def tools() -> Path:

@@ -101,8 +101,9 @@ def test_the_agent_cannot_plant_a_reward_a_helper_or_a_test_report(status: Statu
 
 
 @ahead.run(
-    task(facts(gone="[ ! -e /tests/image-helper.sh ]")), script("true", install="mkdir -p /tests; touch /tests/image-helper.sh")
-)  # fmt: skip
+    task(facts(gone="[ ! -e /tests/image-helper.sh ]")),
+    script("true", install="mkdir -p /tests; touch /tests/image-helper.sh"),
+)
 def test_helpers_that_the_image_ships_in_tests_are_gone(status: Status) -> None:
     assert not broken(status)
 
@@ -173,12 +174,17 @@ def test_a_valid_transcript_of_the_agents_own_is_kept_as_1_7(status: Status, ver
 
 @pytest.mark.parametrize(
     "written",
-    [own_transcript("ATIF-v9.9"), own_transcript("ATIF-v1.7", steps="none"), f"echo '{{' > {TRAJECTORY}", f"mkfifo {TRAJECTORY}"],
+    [
+        own_transcript("ATIF-v9.9"),
+        own_transcript("ATIF-v1.7", steps="none"),
+        f"echo '{{' > {TRAJECTORY}",
+        f"mkfifo {TRAJECTORY}",
+    ],
     ids=["unknown version", "invalid", "not JSON", "a FIFO"],
-)  # fmt: skip
+)
 @ahead.run(
     task(facts(built=transcript_has('t["schema_version"] == "ATIF-v1.7" and t["agent"]["name"] == "script"'))),
-    lambda written: script(written),
+    script,
 )
 def test_an_invalid_transcript_is_replaced_by_a_valid_one(status: Status, written: str) -> None:
     assert not broken(status)

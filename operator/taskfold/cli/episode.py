@@ -89,7 +89,7 @@ class Episode:
             stop = await self._follow(self._order.timeout_seconds, self._interrupts.first)
             self._cancelled = stop is Stop.INTERRUPTED
             if stop is not Stop.COMPLETE:
-                await self._cancel()
+                await self._cancel(stop)
         except errors.NotFound:
             text = "the run was deleted before it was complete"
             return result.left(self._run, CommandReason.RUN_DELETED, text, outcome="cancelled")
@@ -191,9 +191,9 @@ class Episode:
             self._judged = True
             self._order.on_verdict(state)
 
-    async def _cancel(self) -> None:
+    async def _cancel(self, why: Stop) -> None:
         """Tell the run to cancel, and wait briefly for its end. A second Ctrl-C leaves at once."""
-        self._shown.note("cancelling the run; Ctrl-C again leaves at once")
+        self._shown.note(f"{why}: cancelling the run; Ctrl-C again leaves at once")
         seen = self._run.status.phase is not None
         with contextlib.suppress(Stopped):
             await unless(

@@ -1,0 +1,110 @@
+"""The role grants what the operator's code calls, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from taskfold.effects import client
+
+PACKAGE = Path(__file__).resolve().parents[2] / "operator" / "taskfold"
+OPERATOR = [*(PACKAGE / "effects").glob("*.py"), *(PACKAGE / "engine").glob("*.py")]
+
+VERBS = {
+    "get": ["get"],
+    "list": ["list"],
+    "create": ["create"],
+    "apply": ["create", "patch"],
+    "patch": ["patch"],
+    "delete": ["delete"],
+}
+WRAPPERS = {"_delete": "delete", "_get": "get", "_values": "get"}
+"""Methods of the engine that hand a resource on to a call of the client."""
+BY_VARIABLE = {
+    # (file, method): the resources that reach this call; None: only by way of WRAPPERS, seen there.
+    ("apply.py", "delete"): None,
+    ("sources.py", "get"): None,
+    ("reconcile.py", "get"): ("TASKRUNS", "VERIFIERRUNS"),
+    ("reconcile.py", "patch_status"): ("TASKRUNS", "VERIFIERRUNS"),
+}
+WATCHED = {"TaskRun.PLURAL": "TASKRUNS", "VerifierRun.PLURAL": "VERIFIERRUNS", "'pods'": "PODS"}
+
+Permission = tuple[str, str, str]
+
+
+def granted(rules: list[dict]) -> set[Permission]:
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def permissions(method: str, constant: str) -> Iterator[Permission]:
+    resource: client.Resource = getattr(client, constant)
+    if method == "patch_status":
+        yield resource.group, f"{resource.plural}/status", "patch"
+        return
+    for verb in VERBS[WRAPPERS.get(method, method)]:
+        yield resource.group, resource.plural, verb
+
+
+def calls(path: Path) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+
+
+def constant(node: ast.expr) -> str | None:
+    """`api.PODS` → PODS."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "api":
+        return node.attr
+    return None
+
+
+def of_call(path: Path, call: ast.Call) -> Iterator[Permission]:
+    if not isinstance(call.func, ast.Attribute) or not call.args:
+        return
+    method, on = call.func.attr, ast.unparse(call.func.value)
+    name = constant(call.args[0])
+    if name is None:
+        by_client = on.split(".")[-1] in {"client", "_client"} and (method in VERBS or method == "patch_status")
+        if by_client:
+            assert (path.name, method) in BY_VARIABLE, f"{path.name}: what does {ast.unparse(call)} reach?"
+            for each in BY_VARIABLE[path.name, method] or ():
+                yield from permissions(method, each)
+    elif method in VERBS or method in WRAPPERS or method == "patch_status":
+        yield from permissions(method, name)
+    if (on, method) == ("api.PODS", "path") and "'exec'" in ast.unparse(call):
+        yield from (("", "pods/exec", verb) for verb in ("get", "create"))
+    if (on, method) == ("kopf.on", "event"):
+        plural = WATCHED[ast.unparse(call.args[2])]
+        resource: client.Resource = getattr(client, plural)
+        yield from ((resource.group, resource.plural, verb) for verb in ("list", "watch"))
+
+
+def used() -> set[Permission]:
+    return {each for path in OPERATOR for call in calls(path) for each in of_call(path, call)}
+
+
+@pytest.mark.parametrize("cluster_wide", [False, True])
+def test_granted_is_used(helm, cluster_wide):
+    kind = "ClusterRole" if cluster_wide else "Role"
+    roles = [o for o in helm.objects("ns", {"clusterWide": cluster_wide}, only="rbac") if o["kind"] == kind]
+    assert [granted(role["rules"]) for role in roles] == [used()]
+
+
+def test_secrets_and_configmaps_are_only_read_by_name():
+    assert {verb for _, resource, verb in used() if resource in ("secrets", "configmaps")} == {"get"}
+
+
+def test_a_role_and_a_binding_in_every_served_namespace(helm):
+    objects = helm.objects("system", {"namespaces": ["a", "b"]}, only="rbac")
+    assert sorted((o["kind"], o["metadata"]["namespace"]) for o in objects) == [
+        (kind, namespace) for kind in ("Role", "RoleBinding") for namespace in "ab"
+    ]
+    for binding in (o for o in objects if o["kind"] == "RoleBinding"):
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "taskfold", "namespace": "system"}]

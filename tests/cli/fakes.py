@@ -1,0 +1,255 @@
+"""An API server on loopback, in a thread of its own, with an operator that plays a script.
+
+Objects are kept as they were sent; a TaskRun's statuses come one after another, each when the one before was seen
+by a watch or a GET. A run that is told to cancel goes on with `on_cancel`.
+"""
+
+import asyncio
+import contextlib
+import json
+import threading
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from aiohttp import web
+
+from taskfold.effects import exec as execs
+from tests.effects import fake_exec
+
+Json = dict[str, Any]
+
+RUNS = "/apis/taskfold.dev/v1alpha1/namespaces/{namespace}/taskruns"
+MAPS = "/api/v1/namespaces/{namespace}/configmaps"
+PODS = "/api/v1/namespaces/{namespace}/pods"
+STORE = "default/ns/uid-1/1/"
+
+
+def condition(kind: str, status: str, reason: str, message: str = "") -> Json:
+    moment = "2026-01-01T00:00:00Z"
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": moment}
+
+
+def going(phase: str, reason: str, message: str = "") -> Json:
+    return {"phase": phase, "conditions": [condition("Succeeded", "Unknown", reason, message)]}
+
+
+def judged(reward: str, *, complete: bool = False, **more: Any) -> Json:
+    return {
+        "phase": "Succeeded",
+        "reward": reward,
+        "complete": complete,
+        "store": STORE,
+        "agent": {"name": "oracle", "outcome": "Succeeded", "returnCode": 0, "seconds": 0.5},
+        "verifier": {"name": "r-1-verify", "mode": "shared", "returnCode": 0, "seconds": 0.1, "timedOut": False},
+        "timings": {"agent": 0.5},
+        "task": {"id": "hello"},
+        **more,
+    }
+
+
+def unjudged(phase: str, reason: str, stage: str, *, kind: str | None = None, terminal: bool = False) -> Json:
+    failure = {"reason": reason, "message": f"because of {reason}", "stage": stage, "terminal": terminal}
+    masked = phase == "Masked"
+    return {"phase": phase, "masked": masked, "complete": True, "failure": failure | ({"kind": kind} if kind else {})}
+
+
+RUNNING = going("Running", "AgentRunning")
+SUCCESS = [going("Seeding", "PodStarting"), RUNNING, judged("1"), judged("1", complete=True)]
+CANCELLED = [unjudged("Cancelled", "Cancelled", "agent")]
+
+
+def refusal(status: int, reason: str, message: str, **details: Any) -> web.Response:
+    body = {"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": status}
+    return web.json_response(body | {"details": details}, status=status)
+
+
+@dataclass
+class FakeCluster:
+    """What a test arranges, and what it can look at afterwards."""
+
+    statuses: list[Json] = field(default_factory=lambda: list(SUCCESS))
+    on_cancel: list[Json] = field(default_factory=lambda: list(CANCELLED))
+    create: Callable[[], web.StreamResponse | Awaitable[web.StreamResponse]] | None = None
+    watchable: bool = True
+    delete_at_end: bool = False
+    pods: dict[str, Json] = field(default_factory=dict)
+    runs: dict[str, Json] = field(default_factory=dict)
+    maps: dict[str, Json] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    script: fake_exec.Script = fake_exec.succeed
+    url: str = ""
+    _version: int = 1
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def run(self) -> Json:
+        (run,) = self.runs.values()
+        return run
+
+    async def create_run(self, request: web.Request) -> web.StreamResponse:
+        if self.create is not None:
+            answer = self.create()
+            return answer if isinstance(answer, web.StreamResponse) else await answer
+        body = await request.json()
+        self._put(self.runs, request, body)
+        return web.json_response(body, status=201)
+
+    async def get_run(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in self.runs:
+            return refusal(404, "NotFound", f'taskruns.taskfold.dev "{name}" not found', name=name)
+        run = self.runs[name]
+        seen = json.loads(json.dumps(run))
+        self._advance(run)
+        return web.json_response(seen)
+
+    async def patch_run(self, request: web.Request) -> web.Response:
+        run = self.runs.get(request.match_info["name"])
+        if run is None:
+            return refusal(404, "NotFound", "gone", name=request.match_info["name"])
+        run["spec"] |= (await request.json())["spec"]
+        self.calls.append("cancel")
+        self.statuses[:] = self.on_cancel
+        self._advance(run)
+        return web.json_response(run)
+
+    async def watch(self, request: web.Request) -> web.StreamResponse:
+        self.calls.append("watch")
+        if not self.watchable:
+            return refusal(403, "Forbidden", "watch is not allowed")
+        name = request.query["fieldSelector"].removeprefix("metadata.name=")
+        response = web.StreamResponse()
+        await response.prepare(request)
+        sent = int(request.query["resourceVersion"])
+        with contextlib.suppress(ConnectionError):
+            while True:
+                run = self.runs.get(name)
+                if run is None:
+                    await response.write(b'{"type":"DELETED","object":{}}\n')
+                    return response
+                if int(run["metadata"]["resourceVersion"]) > sent:
+                    sent = int(run["metadata"]["resourceVersion"])
+                    await response.write(json.dumps({"type": "MODIFIED", "object": run}).encode() + b"\n")
+                    self._advance(run)
+                    continue
+                self._changed.clear()
+                await self._changed.wait()
+        return response
+
+    async def create_map(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self._put(self.maps, request, body)
+        return web.json_response(body, status=201)
+
+    async def patch_map(self, request: web.Request) -> web.Response:
+        found = self.maps[request.match_info["name"]]
+        found["metadata"] |= (await request.json())["metadata"]
+        return web.json_response(found)
+
+    async def delete_map(self, request: web.Request) -> web.Response:
+        return web.json_response(self.maps.pop(request.match_info["name"]))
+
+    async def get_pod(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in self.pods:
+            return refusal(404, "NotFound", f'pods "{name}" not found', name=name)
+        return web.json_response(self.pods[name])
+
+    async def exec(self, request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(protocols=(execs.V5,), max_msg_size=0)
+        await socket.prepare(request)
+        assert isinstance(request.transport, asyncio.Transport)
+        await self.script(fake_exec.Remote(socket, request.query.getall("command"), request.transport))
+        await socket.close()
+        return socket
+
+    def have(self, name: str, status: Json, spec: Json | None = None) -> None:
+        """A run that is there already."""
+        spec = spec or {"task": {"inline": {}}, "agent": {"oracle": {}}}
+        metadata = {"name": name, "namespace": "ns", "uid": "uid-1", "resourceVersion": "1"}
+        self.runs[name] = {"metadata": metadata, "spec": spec, "status": status}
+        self.statuses.clear()
+
+    def _put(self, kept: dict[str, Json], request: web.Request, body: Json) -> None:
+        metadata = body["metadata"]
+        metadata |= {"uid": str(uuid.uuid4()), "resourceVersion": "1", "namespace": request.match_info["namespace"]}
+        kept[metadata["name"]] = body
+
+    def _advance(self, run: Json) -> None:
+        """The operator's next step, in a moment."""
+        if not self.statuses and not self.delete_at_end:
+            return
+
+        def step() -> None:
+            if self.statuses:
+                self._version += 1
+                run["status"] = self.statuses.pop(0)
+                run["metadata"]["resourceVersion"] = str(self._version)
+            elif self.delete_at_end:
+                self.runs.pop(run["metadata"]["name"], None)
+            self._changed.set()
+
+        asyncio.get_running_loop().call_soon(step)
+
+
+@contextlib.contextmanager
+def serving(cluster: FakeCluster) -> Iterator[FakeCluster]:
+    """The server runs in a thread: commands have event loops, or even processes, of their own."""
+    app = web.Application()
+    app.router.add_post(RUNS, cluster.create_run)
+    app.router.add_get(RUNS, cluster.watch)
+    app.router.add_get(RUNS + "/{name}", cluster.get_run)
+    app.router.add_patch(RUNS + "/{name}", cluster.patch_run)
+    app.router.add_post(MAPS, cluster.create_map)
+    app.router.add_patch(MAPS + "/{name}", cluster.patch_map)
+    app.router.add_delete(MAPS + "/{name}", cluster.delete_map)
+    app.router.add_get(PODS + "/{name}", cluster.get_pod)
+    app.router.add_get(PODS + "/{name}/exec", cluster.exec)
+    loop, ready = asyncio.new_event_loop(), threading.Event()
+    runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+
+    async def start() -> None:
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        cluster.url = f"http://{host}:{port}"
+        ready.set()
+
+    def work() -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(start())
+        loop.run_forever()
+        loop.run_until_complete(runner.cleanup())
+        rest = asyncio.all_tasks(loop)
+        for task in rest:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
+        loop.close()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield cluster
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+
+
+def kubeconfig(path: Path, url: str) -> Path:
+    """A kubeconfig for this server, with `ns` as the namespace."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "fake", "cluster": {"server": url}}],
+        "users": [{"name": "fake", "user": {}}],
+        "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake", "namespace": "ns"}}],
+        "current-context": "fake",
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
