@@ -15,12 +15,18 @@ from typing import Any
 
 import pytest
 import yaml
-
 from tests import cluster as under_test
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "taskfold"
 Completed = subprocess.CompletedProcess[str]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Helm is built with the local cluster: what renders the chart runs where the cluster is."""
+    for item in items:
+        if "tests/chart/" in str(item.path) and "helm" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.cluster)
 
 
 @pytest.fixture(scope="session")

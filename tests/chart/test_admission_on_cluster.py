@@ -86,10 +86,12 @@ def test_nobody_else_creates_with_our_labels(served, body, labels):
     done = served("create", "--dry-run=server", "-f", "-", stdin=body("new", labels))
     assert done.returncode != 0
     assert REFUSED in done.stderr
-    assert [key for key in labels if key.startswith("taskfold.dev/")][0] in done.stderr.split("leave out:")[1]
+    assert next(key for key in labels if key.startswith("taskfold.dev/")) in done.stderr.split("leave out:")[1]
 
 
-@pytest.mark.parametrize("labels", [{}, {"app": "x"}, {"taskfold.development/run": "x"}, {"example.org/taskfold.dev": "x"}])
+@pytest.mark.parametrize(
+    "labels", [{}, {"app": "x"}, {"taskfold.development/run": "x"}, {"example.org/taskfold.dev": "x"}]
+)
 @pytest.mark.parametrize("body", [pod, policy], ids=["pod", "networkpolicy"])
 def test_other_labels_are_free(served, body, labels):
     served("create", "--dry-run=server", "-f", "-", stdin=body("new", labels), ok=True)
@@ -124,9 +126,10 @@ def test_a_controller_does_not_create_them_for_somebody_else(served, eventually)
         "metadata": {"name": "disguised"},
         "spec": {
             "selector": {"matchLabels": {"app": "d"}},
-            "template": {"metadata": template["metadata"] | {"name": None}, "spec": template["spec"] | {
-                "terminationGracePeriodSeconds": 0
-            }},
+            "template": {
+                "metadata": template["metadata"] | {"name": None},
+                "spec": template["spec"] | {"terminationGracePeriodSeconds": 0},
+            },
         },
     }
     served("create", "-f", "-", stdin=json.dumps(body), ok=True)
@@ -179,7 +182,7 @@ def test_the_cluster_goes_on_scheduling_starting_and_removing_sandboxes(served, 
     ]
     served("create", "-f", "-", as_=served.operator, stdin=json.dumps(body), ok=True)
     served("wait", "pod/owned", "--for=condition=Ready", "--timeout=60s", ok=True)
-    # An ephemeral container, evictions and an orphaning deletion change a pod but not its labels.
+    # The garbage collector updates a pod that its owner leaves behind.
     served("delete", "taskrun", "run", "--cascade=orphan", ok=True)
     kept = json.loads(served("get", "pod", "owned", "-o", "json", ok=True).stdout)["metadata"]
     assert "ownerReferences" not in kept

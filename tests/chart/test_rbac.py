@@ -108,3 +108,13 @@ def test_a_role_and_a_binding_in_every_served_namespace(helm):
     ]
     for binding in (o for o in objects if o["kind"] == "RoleBinding"):
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "taskfold", "namespace": "system"}]
+
+
+def test_the_table_in_the_docs_is_what_is_used():
+    lines = (PACKAGE.parents[1] / "docs" / "security.md").read_text().splitlines()
+    start = lines.index("| group | resource | verbs | for |") + 2
+    found: set[Permission] = set()
+    for line in lines[start : lines.index("", start)]:
+        group, resources, verbs = (cell.strip() for cell in line.strip("|").split("|")[:3])
+        found |= granted([{"apiGroups": [group], "resources": resources.split(", "), "verbs": verbs.split(", ")}])
+    assert found == used()

@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 from aiohttp import web
+from tests.effects import fake_exec
 
 from taskfold.effects import exec as execs
-from tests.effects import fake_exec
 
 Json = dict[str, Any]
 

@@ -63,7 +63,9 @@ def process(write: Any, cluster: FakeCluster) -> Iterator[Process]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_cancels_and_waits_for_the_end(process: Process, cluster: FakeCluster, number: signal.Signals) -> None:
+def test_the_first_cancels_and_waits_for_the_end(
+    process: Process, cluster: FakeCluster, number: signal.Signals
+) -> None:
     cluster.on_cancel = list(CANCELLED)
     process.until("AgentRunning")
     process.child.send_signal(number)

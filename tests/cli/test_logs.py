@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.effects import fake_exec
+from tests.effects.conftest import helper  # noqa: F401 - a fixture
 
 from taskfold.cli import logs
 from taskfold.effects import sandbox
-from tests.effects import fake_exec
-from tests.effects.conftest import helper  # noqa: F401 - a fixture
 
 from .conftest import Cli
 from .fakes import RUNNING, FakeCluster, judged, unjudged

@@ -262,7 +262,24 @@ def test_long_names_stay_apart() -> None:
 
 
 TEXTS = st.text(st.characters(codec="utf-8")) | st.sampled_from(
-    ["y", "No", "1e3", "0o17", "2020-01-01", "1_000", "~", "", "\n", " \n", "\ta\n", "a: b", "- a", "#x", ".inf", "a\n\n"]
+    [
+        "y",
+        "No",
+        "1e3",
+        "0o17",
+        "2020-01-01",
+        "1_000",
+        "~",
+        "",
+        "\n",
+        " \n",
+        "\ta\n",
+        "a: b",
+        "- a",
+        "#x",
+        ".inf",
+        "a\n\n",
+    ]
 )
 
 

@@ -215,9 +215,20 @@ def test_an_install_may_leave_a_process_running(status: Status) -> None:
 
 
 @ahead.run(task(ONE, solve="true", toml=DEFAULT_TOML.replace("/app", "/etc/passwd")), ORACLE)
-def test_a_working_directory_that_cannot_be_made_fails_the_seed(status: Status) -> None:
+def test_a_working_directory_that_is_a_file_fails_the_seed(status: Status) -> None:
     assert (status["phase"], ahead.failure(status)) == ("Failed", (None, "SeedFailed", "seed"))
     assert "/etc/passwd" in status["failure"]["message"]
+
+
+@pytest.mark.parametrize("workdir", ["/var/run", "/var/run/deep"])
+@ahead.run(
+    lambda workdir: task(
+        facts(link="[ -L /var/run ]", where=f'[ "$(pwd -P)" = {workdir.removeprefix("/var")} ]'),
+        toml=DEFAULT_TOML.replace("/app", workdir),
+    )
+)
+def test_a_link_of_the_image_on_the_way_to_the_working_directory_is_kept(status: Status, workdir: str) -> None:
+    assert not broken(status)
 
 
 # -- what is kept --------------------------------------------------------------------------------------------------

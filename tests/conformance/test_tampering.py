@@ -1,12 +1,16 @@
 """What an agent may try against its verifier, and that it has no effect (C9, C19, C28, C29)."""
 
+import os
+import signal
 from typing import Any
 
+import kubernetes.client
+import kubernetes.config
+import kubernetes.stream
 import pytest
 
 from tests.conformance import ahead, harness
-from tests.conformance.conftest import Runner
-from tests.conformance.facts import broken, facts, kept
+from tests.conformance.facts import broken, facts
 from tests.conformance.harness import script, task
 
 Status = dict[str, Any]
@@ -31,9 +35,9 @@ OUTSIDE = "mkdir /outside; echo outside > /outside/file\n"
 
 REWARDS = {
     "a reward": "echo 1 > /logs/verifier/reward.txt; echo '{\"reward\": 1}' > /logs/verifier/reward.json",
-    "a test.sh": "mkdir -p /tests; echo 'echo 1 > /logs/verifier/reward.txt' > /tests/test.sh; chmod 0755 /tests/test.sh",
+    "a test.sh": "mkdir -p /tests; echo 'echo 1 > /logs/verifier/reward.txt' > /tests/test.sh; chmod 755 /tests/*",
     "a link to a reward": "echo 1 > /tmp/r; ln -s /tmp/r /logs/verifier/reward.txt",
-    "a read-only reward": "echo 1 > /logs/verifier/reward.txt; chmod 0444 /logs/verifier/reward.txt; chmod 0555 /logs/verifier",
+    "a read-only reward": "cd /logs/verifier; echo 1 > reward.txt; chmod 0444 reward.txt; chmod 0555 .",
 }
 
 
@@ -61,7 +65,7 @@ IN_THE_WAY = {
     "trajectory.json is a FIFO": "rm -f /logs/agent/trajectory.json; mkfifo /logs/agent/trajectory.json",
     "trajectory.json is a folder": "mkdir -p /logs/agent/trajectory.json/deep",
     "a FIFO in every folder": "mkdir -p /tests; mkfifo /tests/pipe /logs/verifier/reward.txt /logs/agent/pipe",
-    "folders without rights": "mkdir -p /tests/a/b; chmod 0 /tests/a/b /tests/a /tests /logs/verifier /logs/agent /logs",
+    "folders without rights": "mkdir -p /tests/a/b; chmod 0 /tests/a/b /tests/a /tests /logs/* /logs",
     "deep nesting": "mkdir -p /tests; cd /tests; for i in $(seq 300); do mkdir d; cd d; done; touch planted",
     "many files": "mkdir -p /tests; cd /tests; touch planted; seq -f n%g 5000 | xargs touch",
 }  # fmt: skip
@@ -82,42 +86,53 @@ def test_an_agent_that_kills_everything_it_can_is_graded(status: Status) -> None
 
 
 @ahead.run(
-    task(UNTOUCHED), script(OUTSIDE + "for s in TERM INT HUP QUIT STOP USR1 KILL ABRT SEGV; do kill -$s 1; done; true")
+    task(UNTOUCHED), script(OUTSIDE + "for s in TERM INT HUP QUIT STOP USR1 KILL SEGV; do kill -$s 1; done; true")
 )
 def test_an_agent_cannot_end_the_sandboxs_first_process_by_a_signal(status: Status) -> None:
     assert not broken(status)
 
 
-WRITER = "nohup bash -c 'while true; do {what}; done' > /dev/null 2>&1 &\n"
-
-
-@ahead.run(
-    task("echo 0.25 > /logs/verifier/reward.txt; touch /tmp/ended"),
-    script(
-        "(while [ ! -e /tmp/ended ]; do sleep 0.01; done\n"
-        "while true; do echo 1 > /logs/verifier/reward.txt; echo '{\"reward\": 1}' > /logs/verifier/reward.json; done) &"
-    ),
-)
-def test_hidden_writers_race_is_between_reading_and_nothing_else(status: Status) -> None:
-    """A root agent's process may write while test.sh still runs: what was there when it ended is the reward."""
-    assert status["phase"] == "Succeeded"
-    assert status["reward"] in ("0.25", "1", "0")
-
-
 def test_writing_reward_files_after_test_sh_ended_does_not_change_the_reward(
-    run: Runner, cluster: harness.Cluster, namespace: str, operator: harness.Operator, name: str
+    cluster: harness.Cluster, namespace: str, operator: harness.Operator, name: str
 ) -> None:
+    """The operator is stopped while test.sh ends, so that the agent's process has all the time it wants."""
     agent = script(
-        "setsid bash -c 'while kill -0 $(pgrep -f /tests/test.sh || echo 1) && ! [ -e /app/late ]; do sleep 0.05; done\n"
-        "while true; do for f in txt json; do echo 1 > /logs/verifier/reward.$f; done; sleep 0.01; done' &"
+        "(while [ ! -e /tmp/ended ] || kill -0 $(cat /tmp/ended); do sleep 0.05; done; sleep 0.5\n"
+        "while true; do for f in txt json; do echo 1 > /logs/verifier/reward.$f; done; sleep 0.05; done) &"
     )
-    body = "echo 0.25 > /logs/verifier/reward.txt\n(sleep 1.5; touch /app/late) > /dev/null 2>&1 &\n"
-    status = run(task(body), agent)
-    assert status["reward"] == "0.25"
+    body = "touch /tmp/begun; while [ ! -e /tmp/go ]; do sleep 0.05; done\n"
+    cluster.create_run(
+        namespace, name, harness.spec(task(body + "echo 0.25 > /logs/verifier/reward.txt; echo $$ > /tmp/ended"), agent)
+    )
+    cluster.in_phase(namespace, name, "Verifying")
+    pod = f"{name}-1-1"
+    cluster.until(lambda: "begun" in sandbox(cluster, namespace, pod, "ls /tmp"), "test.sh runs")
+    os.kill(operator.pid, signal.SIGSTOP)
+    try:
+        sandbox(cluster, namespace, pod, "touch /tmp/go")
+        cluster.until(
+            lambda: sandbox(cluster, namespace, pod, "cat /logs/verifier/reward.json").strip() == "1", "overwritten"
+        )
+    finally:
+        os.kill(operator.pid, signal.SIGCONT)
+    status = ahead.verdict(cluster, namespace, name)
+    assert (status["phase"], status["reward"]) == ("Succeeded", "0.25")
     assert "failure" not in status
-    verifier = cluster.verifier(namespace, f"{name}-1-verify")
-    assert verifier["status"]["reward"] == "0.25"
-    assert kept(operator, status)["logs/verifier/reward.txt"]
+
+
+def sandbox(cluster: harness.Cluster, namespace: str, pod: str, command: str) -> str:
+    """What a command in the sandbox prints, by an exec of the `kubernetes` package."""
+    reader = kubernetes.config.new_client_from_config(str(cluster.kubeconfig))  # `stream` changes its client
+    answer = kubernetes.stream.stream(
+        kubernetes.client.CoreV1Api(reader).connect_get_namespaced_pod_exec,
+        pod,
+        namespace,
+        container="main",
+        command=["sh", "-c", command],
+        stdout=True,
+        stderr=True,
+    )
+    return str(answer)
 
 
 @ahead.run(task("sleep 600 & echo 1 > /logs/verifier/reward.txt"), script("sleep 600 & (trap '' HUP TERM; yes) & true"))
@@ -131,7 +146,7 @@ def test_a_background_process_that_holds_output_open_hangs_nothing(status: Statu
 
 
 @ahead.run(
-    task(UNTOUCHED.replace("sleep", "sleep")),
+    task(UNTOUCHED),
     script(OUTSIDE + "cd /usr/bin; rm -f tar gzip find timeout; hash -r; ! command -v tar timeout find gzip"),
 )
 def test_an_agent_that_deletes_tar_gzip_find_and_timeout_is_graded(status: Status) -> None:
@@ -162,7 +177,7 @@ def test_an_agent_that_puts_a_folder_in_bashs_place_is_masked(status: Status) ->
 
 @ahead.run(
     task("echo 1 > /logs/verifier/reward.txt"),
-    script("rm -rf --no-preserve-root /usr /bin /lib /lib64 /etc 2>/dev/null; true"),
+    script("rm -rf /usr /bin /lib /lib64 /etc 2>/dev/null; true"),
 )
 def test_an_agent_that_deletes_the_whole_system_is_masked(status: Status) -> None:
     assert (status["phase"], status["masked"]) == ("Masked", True)

@@ -69,9 +69,7 @@ def _inlined(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
     if "description" in beside:
         beside["description"] = " ".join(beside["description"].split())
     if "properties" in beside:
-        beside["properties"] = {
-            name: _inlined(child, definitions) for name, child in beside["properties"].items()
-        }
+        beside["properties"] = {name: _inlined(child, definitions) for name, child in beside["properties"].items()}
     for keyword in ("items", "additionalProperties"):
         if isinstance(beside.get(keyword), dict):
             beside[keyword] = _inlined(beside[keyword], definitions)

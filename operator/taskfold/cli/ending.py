@@ -33,8 +33,8 @@ def of(document: dict[str, Any]) -> Ending:
 
 def reward_line(reward: str, rewards: Mapping[str, float]) -> str:
     """What stdout gets at the verdict."""
-    named = ", ".join(f"{clean(name)} {value:g}" for name, value in rewards.items())
-    return f"reward: {reward}" + (f" ({named})" if len(rewards) > 1 or (rewards and "reward" not in rewards) else "")
+    named = ", ".join(f"{clean(name)} {value:g}" for name, value in rewards.items() if name != "reward")
+    return f"reward: {reward} ({named})" if named else f"reward: {reward}"
 
 
 def lines(document: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 from taskfold.api.settings import HelperSettings, Settings
 from taskfold.effects import client as api
-from taskfold.effects import credentials, registry
+from taskfold.effects import credentials, errors, registry
 from taskfold.effects import exec as execs
 from taskfold.effects import store as stores
 from taskfold.engine.activities import Activities
@@ -67,7 +67,7 @@ async def running(settings: Settings, source: credentials.Source) -> AsyncIterat
         async def work(key: Key) -> float | None:
             return await reconciler.reconcile(key)
 
-        queue: KeyedQueue[Key] = KeyedQueue(work, workers=limits.workers)
+        queue: KeyedQueue[Key] = KeyedQueue(work, workers=limits.workers, expected=(errors.EffectError,))
         parts = Parts(
             settings=settings,
             client=client,

@@ -65,3 +65,14 @@ def of_task(error: TaskError) -> Refused:
 def of_store(error: errors.StoreError) -> Waiting:
     """The store does not work: nothing is lost, it is tried again."""
     return Waiting(Reason.STORE_UNAVAILABLE, str(error), SOON)
+
+
+def of_error(error: Exception) -> Note:
+    """What the conditions say while a reconcile fails and is tried again."""
+    match error:
+        case errors.StoreError():
+            return Note(Reason.STORE_UNAVAILABLE, str(error))
+        case errors.EffectError():
+            return Note(Reason.INTERNAL, f"tried again: {error}")
+        case _:
+            return Note(Reason.INTERNAL, f"tried again after {type(error).__name__}: {error}")

@@ -25,8 +25,18 @@ log = logging.getLogger(__name__)
 class KeyedQueue(Generic[Key]):
     """Keys waiting for a worker, for a moment, or for their own worker to end."""
 
-    def __init__(self, work: Callable[[Key], Awaitable[float | None]], *, workers: int) -> None:
-        """`work(key)` returns the seconds after which it wants the key again, or None."""
+    def __init__(
+        self,
+        work: Callable[[Key], Awaitable[float | None]],
+        *,
+        workers: int,
+        expected: tuple[type[Exception], ...] = (),
+    ) -> None:
+        """`work(key)` returns the seconds after which it wants the key again, or None.
+
+        `expected`: errors that are the world's and not ours; they are logged without a traceback.
+        """
+        self._expected = expected
         self._work = work
         self._workers = workers
         self._ready: deque[Key] = deque()
@@ -101,11 +111,13 @@ class KeyedQueue(Generic[Key]):
             delay = await self._work(key)
         except asyncio.CancelledError:
             raise
-        except Exception:
+        except Exception as error:
             # The one place where any error of a reconcile ends: it is logged, and the key comes back later.
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             delay = min(BACKOFF_FIRST * 2.0 ** min(failures - 1, 20), BACKOFF_LIMIT)
-            log.exception("reconcile failed, next try in %.2f s", delay, extra={"key": str(key)})
+            level = logging.WARNING if isinstance(error, self._expected) else logging.ERROR
+            trace = None if isinstance(error, self._expected) else error
+            log.log(level, "%s: next try in %.2f s: %s", key, delay, error, exc_info=trace, extra={"key": str(key)})
             return delay
         self._failures.pop(key, None)
         return delay

@@ -5,11 +5,15 @@ or in the store, so that killing the process between any two lines changes nothi
 first failure stops; the status is written last, only if it differs, and only onto what was observed.
 """
 
+import contextlib
 import logging
+from datetime import UTC, datetime
 
 from taskfold.api import conditions
 from taskfold.api.common import Resource
 from taskfold.api.status import Status
+from taskfold.api.taskrun import TaskRun
+from taskfold.api.verifierrun import VerifierRun
 from taskfold.decide import status as to
 from taskfold.decide import taskrun, verifierrun
 from taskfold.decide.ending import refuse
@@ -17,6 +21,7 @@ from taskfold.decide.plan import Plan
 from taskfold.decide.world import RunWorld, VerifierWorld
 from taskfold.effects import client as api
 from taskfold.effects import errors
+from taskfold.engine import outcome
 from taskfold.engine import status as statuses
 from taskfold.engine.apply import Applier
 from taskfold.engine.observe import Observer
@@ -37,11 +42,15 @@ class Reconciler:
 
     async def reconcile(self, key: Key) -> float | None:
         """The next step. Returns the seconds after which the key wants to be looked at again, or None."""
-        match key.kind:
-            case Kind.TASK_RUN:
-                return await self._run(key)
-            case Kind.VERIFIER_RUN:
-                return await self._verifier(key)
+        try:
+            match key.kind:
+                case Kind.TASK_RUN:
+                    return await self._run(key)
+                case Kind.VERIFIER_RUN:
+                    return await self._verifier(key)
+        except Exception as error:
+            await self._explain(key, error)
+            raise
 
     async def _run(self, key: Key) -> float | None:
         world = await self._observer.run(key)
@@ -101,6 +110,26 @@ class Reconciler:
         self._see(resource, written)
         self._tell(run, old, new, plan, to.stamp(world.now))
         return plan.again
+
+    async def _explain(self, key: Key, error: Exception) -> None:
+        """Say in the conditions why a run does not go on; the queue tries again. Best effort."""
+        held = self._parts.watch.runs if key.kind is Kind.TASK_RUN else self._parts.watch.verifiers
+        seen = held.get((key.namespace, key.name))
+        if seen is None:
+            return
+        kind = TaskRun if key.kind is Kind.TASK_RUN else VerifierRun
+        with contextlib.suppress(Exception):
+            run = kind.parse(seen.object)
+            new = statuses.wished(run, run.status, outcome.of_error(error), datetime.now(UTC))
+            patch = statuses.merge_patch(run.status.wire(), new.wire())
+            resource = api.TASKRUNS if key.kind is Kind.TASK_RUN else api.VERIFIERRUNS
+            version = run.metadata.resource_version
+            self._see(
+                resource,
+                await self._parts.client.patch_status(
+                    resource, key.namespace, key.name, patch, resource_version=version
+                ),
+            )
 
     async def _look_again(self, resource: api.Resource, namespace: str, name: str) -> None:
         try:

@@ -1,0 +1,100 @@
+"""docs/reference/cli.md and result.md: every example is run, every table is what the code knows."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from taskfold.build import result
+from taskfold.cli import exits, reasons
+
+from .conftest import ROOT, SCHEMA, document
+from .fakes import FakeCluster, judged
+
+CLI = (ROOT / "docs/reference/cli.md").read_text()
+RESULT = (ROOT / "docs/reference/result.md").read_text()
+BASH = re.compile(r"```bash\n(.*?)```", re.DOTALL)
+EXIT = re.compile(r"\s*# (?:.*, )?exit code (\d+)")
+COMMANDS = [line for block in BASH.findall(CLI) for line in block.splitlines() if line]
+STUB = """#!/bin/bash
+# Stands for kubectl: the manifests must arrive and be YAML.
+[[ $1 == apply ]] && python3 -c 'import sys, yaml; assert list(yaml.safe_load_all(sys.stdin))'
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    stub = tmp_path / "bin/kubectl"
+    stub.parent.mkdir()
+    stub.write_text(STUB)
+    stub.chmod(0o755)
+    return f"{stub.parent}:{ROOT / '.venv/bin'}:{os.environ['PATH']}"
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_every_example_runs(line: str, cluster: FakeCluster, path: str) -> None:
+    if shutil.which("taskfold", path=path) is None:
+        pytest.fail("the package is not installed: pip install -e .")
+    if line.startswith("taskfold logs"):
+        cluster.have("gone-run", judged("1", complete=True, attempts=[{"number": 1, "podName": "p", "podUID": "u"}]))
+        line = line.replace("logs my-run", "logs gone-run || [ $? = 2 ]")
+    code = int(match[1]) if (match := EXIT.search(line)) else 0
+    command = ["bash", "-o", "pipefail", "-c", EXIT.sub("", line)]
+    environment = os.environ | {"PATH": path}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stderr
+    if "run " in line and "--output json" in line:
+        document(done.stdout)
+
+
+def test_examples_of_all_commands_are_there() -> None:
+    assert {line.split()[1] for line in COMMANDS} == {"run", "render", "logs"}
+
+
+def test_the_exit_codes_are_those_of_the_code() -> None:
+    codes = {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", CLI, re.MULTILINE)} == codes
+
+
+def test_the_reasons_are_those_of_the_code() -> None:
+    for reason, sentence in reasons.table_rows():
+        assert f"| `{reason}` | {sentence} |" in RESULT
+
+
+def test_the_fields_are_those_of_the_schema_and_of_the_code() -> None:
+    fields = re.findall(r"^\| `(\w+)` \| (?:string|number|object|array|boolean)", RESULT, re.MULTILINE)
+    assert fields == SCHEMA["required"] == list(SCHEMA["properties"])
+    made: dict[str, Any] = result.refusal("a", "b", "InvalidTask", "c")
+    assert list(made) == fields
+    outcomes = re.findall(r"^\| `(\w+)` \| [^|]* \| [\d or]+ \|$", RESULT, re.MULTILINE)
+    assert outcomes == SCHEMA["properties"]["outcome"]["enum"]
+
+
+def test_the_example_document_is_valid() -> None:
+    (example,) = re.findall(r"```json\n(.*?)```", RESULT, re.DOTALL)
+    jsonschema.validate(json.loads(example), SCHEMA, cls=jsonschema.Draft202012Validator)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"outcome": "verdict"},
+        {"reward": 1},
+        {"failure": None},
+        {"masked": True},
+        {"outcome": "masked"},
+        {"outcome": "lost"},
+        {"more": 1},
+    ],
+)
+def test_the_schema_refuses_contradictions(change: dict[str, Any]) -> None:
+    made = result.refusal("a", "b", "InvalidTask", "c")
+    jsonschema.validate(made, SCHEMA)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(made | change, SCHEMA)

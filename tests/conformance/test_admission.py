@@ -1,0 +1,290 @@
+"""What is admitted: refusals by name, where the folder comes from, its digest (C25)."""
+
+import base64
+import io
+import tarfile
+import zlib
+from typing import Any
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+
+from tests.conformance import ahead, harness
+from tests.conformance.facts import broken, facts
+from tests.conformance.harness import DEFAULT_TOML, NOP, ORACLE, script, task
+
+Status = dict[str, Any]
+
+ONE = "echo 1 > /logs/verifier/reward.txt"
+
+
+# -- fields of the run that later versions implement ---------------------------------------------------------------
+
+UNSUPPORTED_FIELDS = {
+    "spec.verifier.mode": {"verifier": {"mode": "separate"}},
+    "spec.dialect": {"dialect": "harbor"},
+    "spec.network.agent": {"network": {"agent": {"mode": "no-network"}}},
+    "spec.onAgentCausedLoss": {"onAgentCausedLoss": "zero"},
+    "spec.retries.infrastructure": {"retries": {"infrastructure": 1}},
+    "spec.security.profile": {"security": {"profile": "restricted"}},
+    "spec.artifacts": {"artifacts": [{"source": "/app"}]},
+    "spec.mcpGrants": {"mcpGrants": "required"},
+    "spec.composeOverlay": {"composeOverlay": {"name": "overlay", "keys": ["compose.yaml"]}},
+    "spec.agent.external": {"agent": {"external": {}}},
+    "spec.agent.profile": {"agent": {"profile": {"name": "codex"}}},
+    "spec.task.data": {"task": {"inline": {"files": task(ONE)}, "data": {"answer": 1}}},
+    "spec.task.archive": {"task": {"archive": {"url": "https://example.com/t.tar.gz", "sha256": "0" * 64}}},
+    "spec.task.oci": {"task": {"oci": {"reference": "registry.example/t:1"}}},
+    "spec.task.git": {"task": {"git": {"url": "https://example.com/t.git", "ref": "main"}}},
+}
+
+
+@pytest.mark.parametrize("path", UNSUPPORTED_FIELDS)
+def test_a_field_of_a_later_version_is_refused_with_its_dotted_path(
+    cluster: harness.Cluster, namespace: str, operator: harness.Operator, name: str, path: str
+) -> None:
+    cluster.create_run(namespace, name, {**harness.spec(task(ONE), NOP), **UNSUPPORTED_FIELDS[path]})
+    refused(ahead.verdict(cluster, namespace, name), "UnsupportedField", path, "not supported yet")
+
+
+def refused(status: Status, reason: str, *words: str) -> None:
+    """The run ended, terminal, before there was a pod, with a message that has these words."""
+    assert status["phase"] == "Failed", status
+    assert ahead.failure(status) == (None, reason, "admission")
+    assert status["failure"]["terminal"] is True
+    assert "podName" not in status
+    assert [word for word in words if word not in status["failure"]["message"]] == []
+
+
+# -- keys and files of the folder that later versions implement ----------------------------------------------------
+
+UNSUPPORTED_KEYS = {
+    "environment.gpus": DEFAULT_TOML + "gpus = 1\n",
+    "environment.healthcheck": DEFAULT_TOML + '[environment.healthcheck]\ncommand = "true"\n',
+    "environment.mcp_servers": DEFAULT_TOML + '[[environment.mcp_servers]]\nname = "m"\nurl = "http://m"\n',
+    "environment.skills_dir": DEFAULT_TOML + 'skills_dir = "/skills"\n',
+    "verifier.environment_mode": DEFAULT_TOML + '[verifier]\nenvironment_mode = "separate"\n',
+    "verifier.environment": DEFAULT_TOML + '[verifier.environment]\ndocker_image = "x"\n',
+    "verifier.network_mode": DEFAULT_TOML + '[verifier]\nnetwork_mode = "no-network"\n',
+    "verifier.collect[0].service": DEFAULT_TOML + '[[verifier.collect]]\ncommand = "true"\nservice = "db"\n',
+    "artifacts": 'artifacts = ["/app"]\n' + DEFAULT_TOML,
+}
+
+
+@pytest.mark.parametrize("key", UNSUPPORTED_KEYS)
+@ahead.run(lambda key: task(ONE, toml=UNSUPPORTED_KEYS[key]))
+def test_a_key_of_a_later_version_is_refused_with_its_dotted_path(status: Status, key: str) -> None:
+    refused(status, "UnsupportedField", "task.toml", key, "not supported yet")
+
+
+UNSUPPORTED_FILES = {
+    "tests/verifier.py": {"tests/verifier.py": "def verify(): return 1"},
+    "solution/answer.md": {"tests/test.sh": ONE, "solution/answer.md": "42"},
+    "environment/docker-compose.yaml": {"tests/test.sh": ONE, "environment/docker-compose.yaml": "services: {}"},
+    "steps/one/instruction.md": {"steps/one/instruction.md": "first", "steps/one/tests/test.sh": ONE},
+}
+
+
+@pytest.mark.parametrize("file", UNSUPPORTED_FILES)
+@ahead.run(lambda file: task(**UNSUPPORTED_FILES[file]))
+def test_a_file_of_a_later_version_is_refused_by_its_name(status: Status, file: str) -> None:
+    refused(status, "UnsupportedField", file, "not supported yet")
+
+
+# -- folders that are wrong ----------------------------------------------------------------------------------------
+
+WRONG = {
+    "invalid TOML": (task(ONE, toml="[environment\n"), ["task.toml", "is not valid TOML", "line 1"]),
+    "no image": (task(ONE, toml="[environment]\n"), ["task.toml", "environment.docker_image"]),
+    "no tests": (task(), ["tests/", "is missing"]),
+    "no test.sh": (task(**{"tests/other.sh": ""}), ["tests/test.sh", "is missing"]),
+    "no task.toml": ({"instruction.md": "x", "tests/test.sh": ONE}, ["task.toml", "is missing"]),
+    "a negative limit": (task(ONE, toml=DEFAULT_TOML + "[verifier]\ntimeout_sec = -1\n"), ["verifier.timeout_sec = -1"]),
+    "a text for a number": (task(ONE, toml=DEFAULT_TOML + 'cpus = "two"\n'), ["environment.cpus", '"two"']),
+    "a restriction": (task(ONE, toml=DEFAULT_TOML + 'network_mode = "no-network"\n'), ["environment.network_mode"]),
+    "the agent's network": (task(ONE, toml=DEFAULT_TOML + '[agent]\nnetwork_mode = "no-network"\n'), ["agent.network_mode"]),
+    "windows": (task(ONE, toml=DEFAULT_TOML + 'os = "windows"\n'), ["environment.os"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+@ahead.run(lambda case: WRONG[case][0])
+def test_a_folder_that_is_wrong_is_refused_by_file_key_and_value(status: Status, case: str) -> None:
+    refused(status, "InvalidTask", *WRONG[case][1])
+
+
+@ahead.run(task(ONE, toml=DEFAULT_TOML + "docker_imag = 1\n[verifer]\nx = 1\n"))
+def test_unknown_keys_are_warnings_with_their_dotted_path(status: Status) -> None:
+    assert status["reward"] == "1"
+    assert any("environment.docker_imag" in warning for warning in status["warnings"])
+    assert any("verifer" in warning for warning in status["warnings"])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"agent": {"oracle": {}, "nop": {}}},
+        {"agent": {}},
+        {"task": {}},
+        {"task": {"inline": {"files": {"../x": ""}}}},
+        {"multipliers": {"timeout": 0}},
+        {"agent": {"script": {"run": ""}}},
+    ],
+    ids=["two agents", "no agent", "no source", "a path that leaves", "a factor of 0", "an empty script"],
+)
+def test_a_spec_that_cannot_be_meant_is_refused_by_the_api_server(
+    cluster: harness.Cluster, namespace: str, name: str, changed: dict[str, Any]
+) -> None:
+    with pytest.raises(ApiException) as refusal:
+        cluster.create_run(namespace, name, {**harness.spec(task(ONE), NOP), **changed})
+    assert refusal.value.status == 422
+
+
+# -- sources -------------------------------------------------------------------------------------------------------
+
+
+def config_map(cluster: harness.Cluster, namespace: str, name: str, data: dict[str, str], **binary: bytes) -> None:
+    encoded = {key.replace("_", "."): base64.b64encode(value).decode() for key, value in binary.items()}
+    body = {"metadata": {"name": name}, "data": data, "binaryData": encoded}
+    cluster.core.create_namespaced_config_map(namespace, body)
+
+
+def items(files: dict[str, str]) -> tuple[dict[str, str], list[dict[str, str]]]:
+    """Data of a ConfigMap, whose keys hold no slash, and the list that makes paths of them."""
+    keys = {path: path.replace("/", ".") for path in files}
+    return {keys[path]: text for path, text in files.items()}, [{"key": k, "path": p} for p, k in keys.items()]
+
+
+def archive(files: dict[str, str], prefix: str = "./") -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for path, text in files.items():
+            member = tarfile.TarInfo(prefix + path)
+            member.size = len(text.encode())
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+def test_a_config_map_with_items_is_a_task_folder(
+    cluster: harness.Cluster, namespace: str, operator: harness.Operator, name: str
+) -> None:
+    files = task(facts(solved='[ "$(cat answer)" = 42 ]', helper="/tests/helper"), solve="echo 42 > answer")
+    data, paths = items({**files, "tests/helper": "#!/bin/sh\nexit 0\n"})
+    config_map(cluster, namespace, name, data)
+    source = {"configMap": {"name": name, "items": paths}}
+    cluster.create_run(namespace, name, {"task": source, "agent": ORACLE})
+    status = ahead.verdict(cluster, namespace, name)
+    assert not broken(status)
+    assert status["task"]["id"] == name
+
+
+@pytest.mark.parametrize("path", [None, "datasets/one"])
+def test_a_config_map_with_task_tar_gz_is_a_task_folder(
+    cluster: harness.Cluster, namespace: str, operator: harness.Operator, name: str, path: str | None
+) -> None:
+    content = archive(task(ONE), prefix=f"./{path}/" if path else "./")
+    config_map(cluster, namespace, name, {}, task_tar_gz=content)
+    source = {"configMap": {"name": name}, **({"path": path} if path else {})}
+    cluster.create_run(namespace, name, {"task": source, "agent": NOP})
+    status = ahead.verdict(cluster, namespace, name)
+    assert status["reward"] == "1"
+    assert status["task"]["id"] == ("one" if path else name)
+
+
+def broken_archive(kind: str) -> bytes:
+    """An archive that is wrong in one way."""
+    good = archive({**task(ONE), "big": "".join(chr(33 + zlib.crc32(b"%d" % n) % 90) for n in range(200_000))})
+    match kind:
+        case "cut off":
+            return good[: len(good) // 2]
+        case "damaged":
+            return good[:60_000] + bytes(200) + good[60_200:]
+        case _:
+            return b"not an archive"
+
+
+@pytest.mark.parametrize("kind", ["cut off", "damaged", "something else"])
+def test_an_archive_that_cannot_be_read_is_refused(
+    cluster: harness.Cluster, namespace: str, operator: harness.Operator, name: str, kind: str
+) -> None:
+    config_map(cluster, namespace, name, {}, task_tar_gz=broken_archive(kind))
+    cluster.create_run(namespace, name, {"task": {"configMap": {"name": name}}, "agent": NOP})
+    refused(ahead.verdict(cluster, namespace, name, 20), "InvalidTask", "task.tar.gz", name)
+
+
+def test_a_missing_config_map_is_waited_for(
+    cluster: harness.Cluster, namespace: str, operator: harness.Operator, name: str
+) -> None:
+    data, paths = items(task(ONE))
+    cluster.create_run(namespace, name, {"task": {"configMap": {"name": name, "items": paths}}, "agent": NOP})
+    waiting = cluster.in_phase(namespace, name, "Pending")
+    reason = next(each for each in waiting["conditions"] if each["type"] == "Reconciling")
+    assert reason["reason"] == "SourceNotFound"
+    assert name in reason["message"]
+    config_map(cluster, namespace, name, data)
+    assert ahead.verdict(cluster, namespace, name)["reward"] == "1"
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Secret"])
+def test_a_variable_that_is_not_text_is_answered(
+    cluster: harness.Cluster, namespace: str, operator: harness.Operator, name: str, kind: str
+) -> None:
+    """As for envFrom of a pod: what is no text is left out, or it is refused by name; never a run that hangs."""
+    if kind == "ConfigMap":
+        config_map(cluster, namespace, name, {"A": "text"}, B=b"\xff\xfe")
+        source: dict[str, Any] = {"configMapRef": {"name": name}}
+    else:
+        data = {"A": base64.b64encode(b"text").decode(), "B": base64.b64encode(b"\xff\xfe").decode()}
+        cluster.core.create_namespaced_secret(namespace, {"metadata": {"name": name}, "data": data})
+        source = {"secretRef": {"name": name}}
+    cluster.create_run(namespace, name, harness.spec(task(ONE), script("true"), environmentFrom=[source]))
+    status = ahead.verdict(cluster, namespace, name, 20)
+    assert status.get("reward") == "1" or name in status["failure"]["message"]
+
+
+# -- the digest (C25) ----------------------------------------------------------------------------------------------
+
+
+def test_a_source_that_changed_between_admission_and_seed_is_refused_by_both_digests(
+    cluster: harness.Cluster, namespace: str, operator: harness.Operator, name: str
+) -> None:
+    data, paths = items(task(ONE))
+    config_map(cluster, namespace, name, data)
+    source = {"configMap": {"name": name, "items": paths}}
+    cluster.create_run(namespace, name, {"task": source, "agent": NOP, "suspend": True})
+    first = cluster.in_phase(namespace, name, "Queued")["admitted"]["taskDigest"]
+    cluster.core.patch_namespaced_config_map(name, namespace, {"data": {"instruction.md": "Do something else.\n"}})
+    cluster.patch_run(namespace, name, {"suspend": False})
+    status = ahead.verdict(cluster, namespace, name)
+    assert (status["phase"], status["failure"]["terminal"]) == ("Failed", True)
+    assert ahead.failure(status) == (None, "TaskChanged", "seed")
+    assert first in status["failure"]["message"]
+    assert status["failure"]["message"].count("sha256:") == 2
+    assert cluster.pods(namespace, name) == []
+
+
+def test_after_the_pod_exists_the_snapshot_alone_counts(
+    cluster: harness.Cluster, namespace: str, operator: harness.Operator, name: str
+) -> None:
+    data, paths = items(task(ONE))
+    config_map(cluster, namespace, name, data)
+    source = {"configMap": {"name": name, "items": paths}}
+    agent = script("while [ ! -e /tmp/go ]; do sleep 0.1; done & sleep 2")
+    cluster.create_run(namespace, name, {"task": source, "agent": agent})
+    cluster.in_phase(namespace, name, "Running")
+    cluster.core.delete_namespaced_config_map(name, namespace)
+    assert ahead.verdict(cluster, namespace, name)["reward"] == "1"
+
+
+def test_the_same_folder_has_the_same_digest_from_every_source(
+    cluster: harness.Cluster, namespace: str, operator: harness.Operator, name: str
+) -> None:
+    files = task(ONE)
+    data, paths = items(files)
+    config_map(cluster, namespace, name, data)
+    sources = {"inline": {"inline": {"files": files}}, "items": {"configMap": {"name": name, "items": paths}}}
+    digests = set()
+    for kind, source in sources.items():
+        cluster.create_run(namespace, f"{name}-{kind}", {"task": source, "agent": NOP, "suspend": True})
+        digests.add(cluster.in_phase(namespace, f"{name}-{kind}", "Queued")["admitted"]["taskDigest"])
+    assert len(digests) == 1
