@@ -73,11 +73,15 @@ func newSandboxOf(t *testing.T, user string) *sandbox {
 	program, err := buildOnce()
 	must(t, err)
 	s := &sandbox{t: t, user: user, name: fmt.Sprintf("test-%d-%d", os.Getpid(), rand.Uint32())}
-	s.init = exec.Command("unshare", "--pid", "--fork", "--mount", "--kill-child", "sh", "-c", setup, "sh", t.TempDir(), program, s.name, user+":"+user)
+	s.init = exec.Command("unshare", "--pid", "--fork", "--mount", "sh", "-c", setup, "sh", t.TempDir(), program, s.name, user+":"+user)
 	var stderr bytes.Buffer
 	s.init.Stderr = &stderr
 	must(t, s.init.Start())
+	s.init.WaitDelay = time.Second
 	t.Cleanup(func() {
+		if child := childOf(s.init.Process.Pid); child != 0 {
+			syscall.Kill(child, syscall.SIGKILL) // its end is the end of all in the namespace
+		}
 		s.init.Process.Kill()
 		s.init.Wait()
 	})

@@ -191,7 +191,7 @@ def test_names_columns_and_selection(kind):
     ]
     columns = {priority: [] for priority in (0, 1)}
     for column in version["additionalPrinterColumns"]:
-        columns[column["priority"]].append(column["name"])
+        columns[column.get("priority", 0)].append(column["name"])
     fourth = {"TaskRun": "Agent", "VerifierRun": "Run"}[kind.KIND]
     assert columns == {
         0: ["Phase", "Reward", "Reason", fourth, "Age"],

@@ -1,6 +1,7 @@
 """What is admitted: refusals by name, where the folder comes from, its digest (C25)."""
 
 import base64
+import gzip
 import io
 import tarfile
 import zlib
@@ -99,10 +100,10 @@ WRONG = {
     "no tests": (task(), ["tests/", "is missing"]),
     "no test.sh": (task(**{"tests/other.sh": ""}), ["tests/test.sh", "is missing"]),
     "no task.toml": ({"instruction.md": "x", "tests/test.sh": ONE}, ["task.toml", "is missing"]),
-    "a negative limit": (task(ONE, toml=DEFAULT_TOML + "[verifier]\ntimeout_sec = -1\n"), ["verifier.timeout_sec = -1"]),
+    "a limit": (task(ONE, toml=DEFAULT_TOML + "[verifier]\ntimeout_sec = -1\n"), ["verifier.timeout_sec = -1"]),
     "a text for a number": (task(ONE, toml=DEFAULT_TOML + 'cpus = "two"\n'), ["environment.cpus", '"two"']),
     "a restriction": (task(ONE, toml=DEFAULT_TOML + 'network_mode = "no-network"\n'), ["environment.network_mode"]),
-    "the agent's network": (task(ONE, toml=DEFAULT_TOML + '[agent]\nnetwork_mode = "no-network"\n'), ["agent.network_mode"]),
+    "another": (task(ONE, toml=DEFAULT_TOML + '[agent]\nnetwork_mode = "no-network"\n'), ["agent.network_mode"]),
     "windows": (task(ONE, toml=DEFAULT_TOML + 'os = "windows"\n'), ["environment.os"]),
 }  # fmt: skip
 
@@ -191,25 +192,36 @@ def test_a_config_map_with_task_tar_gz_is_a_task_folder(
     assert status["task"]["id"] == ("one" if path else name)
 
 
-def broken_archive(kind: str) -> bytes:
-    """An archive that is wrong in one way."""
-    good = archive({**task(ONE), "big": "".join(chr(33 + zlib.crc32(b"%d" % n) % 90) for n in range(200_000))})
-    match kind:
-        case "cut off":
-            return good[: len(good) // 2]
-        case "damaged":
-            return good[:60_000] + bytes(200) + good[60_200:]
-        case _:
-            return b"not an archive"
+def damaged(fault: type[Exception]) -> bytes:
+    """An archive with a few bytes changed behind its first files, so that unpacking the whole raises `fault`."""
+    bulk = "".join(chr(33 + zlib.crc32(b"%d" % number) % 90) for number in range(100_000))
+    good = archive({**task(ONE), "zzz": bulk})
+    for offset in range(2_000, len(good) - 1_000, 1_000):
+        content = good[:offset] + b"\x55\x55\x55" + good[offset + 3 :]
+        try:
+            gzip.decompress(content)
+        except fault:
+            return content
+        except Exception:  # noqa: BLE001, S112 - another fault than the wanted one
+            continue
+    raise AssertionError(f"no damage gives {fault}")
 
 
-@pytest.mark.parametrize("kind", ["cut off", "damaged", "something else"])
+ARCHIVES = {
+    "cut off": lambda: archive({**task(ONE), "zzz": "x" * 100_000})[:-20],
+    "a wrong checksum": lambda: damaged(gzip.BadGzipFile),
+    "damaged": lambda: damaged(zlib.error),
+    "something else": lambda: b"not an archive",
+}
+
+
+@pytest.mark.parametrize("kind", ARCHIVES)
 def test_an_archive_that_cannot_be_read_is_refused(
     cluster: harness.Cluster, namespace: str, operator: harness.Operator, name: str, kind: str
 ) -> None:
-    config_map(cluster, namespace, name, {}, task_tar_gz=broken_archive(kind))
+    config_map(cluster, namespace, name, {}, task_tar_gz=ARCHIVES[kind]())
     cluster.create_run(namespace, name, {"task": {"configMap": {"name": name}}, "agent": NOP})
-    refused(ahead.verdict(cluster, namespace, name, 20), "InvalidTask", "task.tar.gz", name)
+    refused(ahead.verdict(cluster, namespace, name, 15), "InvalidTask", "task.tar.gz", name)
 
 
 def test_a_missing_config_map_is_waited_for(

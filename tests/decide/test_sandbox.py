@@ -39,7 +39,7 @@ def test_a_suspended_run_says_so():
 
 def test_another_try_is_another_pod():
     plan = taskrun.decide(worlds.world(worlds.queued(tries=2)))
-    assert plan.effects == (plans.CreatePod("fix-bug-1-2", 1, 2, record=False),)
+    assert plan.effects == (plans.CreatePod("fix-bug-1-2", 1, 2, record=True),)
 
 
 def test_a_moved_tag_is_recorded_anew():

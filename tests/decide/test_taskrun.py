@@ -231,19 +231,7 @@ TOOLS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("missing", "kind"),
-    [
-        pytest.param(
-            *case,
-            id=name,
-            marks=pytest.mark.xfail(strict=True, reason="product: C29, both groups are the latter")
-            if name == "one of both groups"
-            else (),
-        )
-        for name, case in TOOLS.items()
-    ],
-)
+@pytest.mark.parametrize(("missing", "kind"), TOOLS.values(), ids=TOOLS)
 def test_missing_tools_mask_the_run(missing, kind):
     plan = taskrun.decide(worlds.world(worlds.placed(), phases=worlds.done(worlds.SEED, missing=missing)))
     failure = worlds.failure_of(plan)

@@ -33,11 +33,7 @@ User = Annotated[
         {
             "x-kubernetes-int-or-string": True,
             "maxLength": 255,
-            **rules(
-                rule(
-                    "type(self) == string ? self != '' : self >= 0", "a uid is 0 or more, a name is not empty"
-                )
-            ),
+            **rules(rule("type(self) == string ? self != '' : self >= 0", "a uid is 0 or more, a name is not empty")),
         }
     ),
 ]
@@ -68,15 +64,13 @@ class ScriptAgent(Model):
     user: User | None = Field(
         default=None,
         description=(
-            "User that `run` works as: a number is a uid, a text is a name in the image. Unset: the "
-            "task's agent user."
+            "User that `run` works as: a number is a uid, a text is a name in the image. Unset: the task's agent user."
         ),
     )
     timeout_seconds: Seconds | None = Field(
         default=None,
         description=(
-            "Limit for `run`, in seconds, fractions allowed. Unset: the task's [agent].timeout_sec, "
-            "else 28,800."
+            "Limit for `run`, in seconds, fractions allowed. Unset: the task's [agent].timeout_sec, else 28,800."
         ),
     )
 
@@ -119,12 +113,8 @@ class Agent(Model):
     nop: NopAgent | None = Field(
         default=None, description="Does nothing. Write {}. Shows that a task is not solved by itself."
     )
-    script: ScriptAgent | None = Field(
-        default=None, description="Runs a shell script of yours in the sandbox."
-    )
-    profile: ProfileAgent | None = Field(
-        default=None, description="Runs a known agent program. Not supported yet."
-    )
+    script: ScriptAgent | None = Field(default=None, description="Runs a shell script of yours in the sandbox.")
+    profile: ProfileAgent | None = Field(default=None, description="Runs a known agent program. Not supported yet.")
     external: ExternalAgent | None = Field(
         default=None,
         description="Waits for somebody outside who sets spec.finish. Write {}. Not supported yet.",
@@ -148,9 +138,7 @@ class FinishOutcome(StrEnum):
 class ResponseSource(Model):
     """Where the final response is read from, when it is not written in the object."""
 
-    config_map_key_ref: ConfigMapKeySelector = Field(
-        description="Key of a ConfigMap that holds the response."
-    )
+    config_map_key_ref: ConfigMapKeySelector = Field(description="Key of a ConfigMap that holds the response.")
 
 
 class Finish(Model):
@@ -168,9 +156,7 @@ class Finish(Model):
     response: str | None = Field(
         default=None,
         max_length=MAX_RESPONSE,
-        description=(
-            "The agent's final response, as text or as a JSON response object. At most 131,072 characters."
-        ),
+        description=("The agent's final response, as text or as a JSON response object. At most 131,072 characters."),
     )
     response_from: ResponseSource | None = Field(
         default=None, description="Reads the final response from a ConfigMap instead of `response`."

@@ -32,9 +32,7 @@ def size(status: Status) -> int:
 def bounded(status: S) -> S:
     """`status`, with every field within its own bound and the whole within 16 KiB."""
     left_out: list[str] = []
-    fitting: Status = type(status).model_validate(
-        status.model_dump(by_alias=True)
-    )  # clips texts set by model_copy
+    fitting: Status = type(status).model_validate(status.model_dump(by_alias=True))  # clips texts set by model_copy
     for what, shrink in _own_bounds():
         fitting = _apply(fitting, shrink, what, left_out)
     for what, shrink in _whole_bound():
@@ -153,9 +151,7 @@ def _warnings(count: int) -> Step:
     def shrink(status: Status) -> Status:
         notes = [text for text in status.warnings if text.startswith(NOTE)]
         others = [text for text in status.warnings if not text.startswith(NOTE)]
-        return (
-            status.model_copy(update={"warnings": others[:count] + notes}) if len(others) > count else status
-        )
+        return status.model_copy(update={"warnings": others[:count] + notes}) if len(others) > count else status
 
     return shrink
 
@@ -164,11 +160,7 @@ def _texts(limit: int) -> Step:
     """Every message at most `limit` characters long."""
 
     def cut(entry: Any) -> Any:
-        return (
-            entry.model_copy(update={"message": clip(entry.message, limit)})
-            if entry and entry.message
-            else entry
-        )
+        return entry.model_copy(update={"message": clip(entry.message, limit)}) if entry and entry.message else entry
 
     def shrink(status: Status) -> Status:
         update: dict[str, Any] = {

@@ -66,9 +66,7 @@ class Clipped:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(self._shorten, handler(source))
 
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {**handler(schema), "maxLength": self.limit}
 
     def _shorten(self, value: object) -> object:
@@ -139,9 +137,7 @@ class EnvVarSource(Model):
 
     secret_key_ref: SecretKeySelector | None = Field(
         default=None,
-        description=(
-            "Takes the value from a key of a Secret. It reaches the sandbox at the moment of use only."
-        ),
+        description=("Takes the value from a key of a Secret. It reaches the sandbox at the moment of use only."),
     )
     config_map_key_ref: ConfigMapKeySelector | None = Field(
         default=None, description="Takes the value from a key of a ConfigMap."
@@ -152,9 +148,7 @@ class EnvVar(Model):
     """One environment variable, written like in a Kubernetes container."""
 
     model_config = ConfigDict(
-        json_schema_extra=rules(
-            rule("!(has(self.value) && has(self.valueFrom))", "set value or valueFrom, not both")
-        )
+        json_schema_extra=rules(rule("!(has(self.value) && has(self.valueFrom))", "set value or valueFrom, not both"))
     )
 
     name: str = Field(
@@ -166,9 +160,7 @@ class EnvVar(Model):
     value: str | None = Field(
         default=None,
         max_length=MAX_ENV_VALUE,
-        description=(
-            "Value of the variable, at most 32,768 characters. Unset without valueFrom means the empty text."
-        ),
+        description=("Value of the variable, at most 32,768 characters. Unset without valueFrom means the empty text."),
     )
     value_from: EnvVarSource | None = Field(
         default=None, description="Takes the value from a Secret or a ConfigMap instead of `value`."
@@ -199,18 +191,14 @@ class EnvFromSource(Model):
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            rule(
-                "has(self.configMapRef) != has(self.secretRef)", "set exactly one of configMapRef, secretRef"
-            )
+            rule("has(self.configMapRef) != has(self.secretRef)", "set exactly one of configMapRef, secretRef")
         )
     )
 
     config_map_ref: SourceReference | None = Field(
         default=None, description="ConfigMap whose keys become variable names."
     )
-    secret_ref: SourceReference | None = Field(
-        default=None, description="Secret whose keys become variable names."
-    )
+    secret_ref: SourceReference | None = Field(default=None, description="Secret whose keys become variable names.")
     prefix: str | None = Field(
         default=None,
         max_length=253,

@@ -36,21 +36,17 @@ class ConditionType(StrEnum):
 
 SENTENCES: dict[ConditionType, str] = {
     ConditionType.SUCCEEDED: (
-        "Unknown while the run goes on. True: there is a verdict, a reward of 0 included. False: there is "
-        "none."
+        "Unknown while the run goes on. True: there is a verdict, a reward of 0 included. False: there is none."
     ),
     ConditionType.COMPLETE: (
-        "True in every ending, once files are kept and pods are gone: what `kubectl wait` waits for. Else "
-        "False."
+        "True in every ending, once files are kept and pods are gone: what `kubectl wait` waits for. Else False."
     ),
     ConditionType.RECONCILING: (
-        "True while the operator works towards the end. False when it is done, or when it waits for "
-        "`spec.suspend`."
+        "True while the operator works towards the end. False when it is done, or when it waits for `spec.suspend`."
     ),
     ConditionType.STALLED: "True when the run ended without a verdict and nobody wanted that. Else False.",
     ConditionType.NETWORK_ENFORCED: (
-        "True: the restriction was proven to be in force before anything untrusted ran. Absent: there is "
-        "none."
+        "True: the restriction was proven to be in force before anything untrusted ran. Absent: there is none."
     ),
     ConditionType.ARTIFACTS_COLLECTED: (
         "True: logs and artifacts are in the store. False: some could not be kept; the outcome stands."

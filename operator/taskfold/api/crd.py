@@ -81,7 +81,9 @@ def crd(kind: type[Resource]) -> Schema:
         "subresources": {"status": {}},
         "selectableFields": [{"jsonPath": ".status.complete"}, {"jsonPath": ".status.phase"}],
         "additionalPrinterColumns": [
-            {"name": name, "type": type_, "jsonPath": path, "description": text, "priority": priority}
+            # The API server drops a priority of 0: written out, no later apply would ever find the list unchanged.
+            {"name": name, "type": type_, "jsonPath": path, "description": text}
+            | ({"priority": priority} if priority else {})
             for name, type_, path, text, priority in _COLUMNS[kind.KIND]
         ],
     }
@@ -118,6 +120,7 @@ def schema(kind: type[Resource]) -> Schema:
         *immutability(kind.KIND, spec_model),
         *spec["x-kubernetes-validations"],
     ]
+    name_rules = _name_rules(kind)
     return {
         "type": "object",
         "description": (kind.__doc__ or "").strip(),
@@ -129,8 +132,7 @@ def schema(kind: type[Resource]) -> Schema:
             "spec": spec,
             "status": _without_defaults(structural(whole["properties"]["status"], whole["$defs"])),
         },
-        "x-kubernetes-validations": _name_rules(kind),
-    }
+    } | ({"x-kubernetes-validations": name_rules} if name_rules else {})
 
 
 def immutability(kind: str, spec: type[Spec]) -> list[Schema]:
@@ -210,9 +212,7 @@ def _merged(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[
         elif "anyOf" in node or "allOf" in node:
             choices = [c for c in node.get("anyOf", node.get("allOf")) if c.get("type") != "null"]
             if len(choices) != 1:
-                raise ValueError(
-                    f"a union of {len(choices)} types has no place in a structural schema: {choices}"
-                )
+                raise ValueError(f"a union of {len(choices)} types has no place in a structural schema: {choices}")
             node = {**choices[0], **beside}
         else:
             return node
@@ -222,9 +222,7 @@ def _without_defaults(node: Schema) -> Schema:
     """A node to which the API server adds nothing: list items, and a status, which says what was written."""
     result = {key: value for key, value in node.items() if key != "default"}
     if "properties" in result:
-        result["properties"] = {
-            name: _without_defaults(child) for name, child in result["properties"].items()
-        }
+        result["properties"] = {name: _without_defaults(child) for name, child in result["properties"].items()}
     for keyword in ("items", "additionalProperties"):
         if isinstance(result.get(keyword), dict):
             result[keyword] = _without_defaults(result[keyword])

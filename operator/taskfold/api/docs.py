@@ -32,8 +32,7 @@ def page(kind: type[Resource]) -> str:
         "## spec\n\n" + _table(("field", "type", "default", "meaning"), _fields(spec, "")),
         "## Rules\n\nChecked by the API server when an object is created or changed.\n\n"
         + _table(("where", "rule"), _rules(schema, "")),
-        "## status\n\n"
-        + _table(("field", "type", "meaning"), [(a, b, d) for a, b, _, d in _fields(status, "")]),
+        "## status\n\n" + _table(("field", "type", "meaning"), [(a, b, d) for a, b, _, d in _fields(status, "")]),
         "## Phases\n\n" + _table(("phase", "meaning"), phases.table_rows()),
         "## Conditions\n\n" + _table(("condition", "meaning"), conditions.table_rows()),
         "## Reasons\n\nThe same words in conditions, in `status.failure.reason` and in Events.\n\n"
@@ -41,10 +40,7 @@ def page(kind: type[Resource]) -> str:
         "## Columns and selection\n\n"
         + _table(
             ("column", "from", "shown"),
-            [
-                (c["name"], f"`{c['jsonPath']}`", "with -o wide" if c["priority"] else "always")
-                for c in columns
-            ],
+            [(c["name"], f"`{c['jsonPath']}`", "with -o wide" if c.get("priority") else "always") for c in columns],
         )
         + f"\n\n`kubectl get {kind.SHORT_NAME} --field-selector status.complete!=true` lists what "
         "is not done yet; `status.phase` can be selected too.",

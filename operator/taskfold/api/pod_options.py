@@ -60,9 +60,7 @@ class LabelSelectorRequirement(Model):
     """One expression of a label selector."""
 
     key: LabelKey = Field(description="Key of the label.")
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
-        description="How the key relates to the values."
-    )
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(description="How the key relates to the values.")
     values: list[LabelValue] = Field(
         default_factory=list,
         max_length=MAX_VALUES,
@@ -76,9 +74,7 @@ class LabelSelector(Model):
 
     model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
 
-    match_labels: LabelMap = Field(
-        default_factory=dict, description="Labels that must all be there with these values."
-    )
+    match_labels: LabelMap = Field(default_factory=dict, description="Labels that must all be there with these values.")
     match_expressions: list[LabelSelectorRequirement] = Field(
         default_factory=list,
         max_length=MAX_TERMS,
@@ -158,9 +154,7 @@ class NodeAffinity(Model):
 class PodAffinityTerm(Model):
     """Pods of the run's own namespace, and the topology in which they count as near."""
 
-    topology_key: LabelKey = Field(
-        description="Node label that makes a topology, for example kubernetes.io/hostname."
-    )
+    topology_key: LabelKey = Field(description="Node label that makes a topology, for example kubernetes.io/hostname.")
     label_selector: LabelSelector | None = Field(
         default=None, description="Pods of the run's namespace that are meant."
     )
@@ -211,9 +205,7 @@ class TopologySpreadConstraint(Model):
         description="What happens when the skew cannot be kept."
     )
     label_selector: LabelSelector | None = Field(default=None, description="Pods that are counted.")
-    min_domains: int | None = Field(
-        default=None, ge=1, description="Least number of topologies, for DoNotSchedule."
-    )
+    min_domains: int | None = Field(default=None, ge=1, description="Least number of topologies, for DoNotSchedule.")
     node_affinity_policy: Literal["Honor", "Ignore"] | None = Field(
         default=None, description="Whether nodes that the affinity excludes are counted. Unset: Honor."
     )
@@ -229,9 +221,7 @@ class TopologySpreadConstraint(Model):
 class ImagePullSecret(Model):
     """A Secret with registry credentials."""
 
-    name: Name = Field(
-        description="Name of a Secret of type kubernetes.io/dockerconfigjson in the run's namespace."
-    )
+    name: Name = Field(description="Name of a Secret of type kubernetes.io/dockerconfigjson in the run's namespace.")
 
 
 ResourceMap = Annotated[dict[str, Quantity], Field(max_length=16)]
@@ -250,8 +240,7 @@ class Resources(Model):
     limits: ResourceMap = Field(
         default_factory=dict,
         description=(
-            "Most amounts by resource name. Wins over the task's cpus, memory_mb, storage_mb and the "
-            "multiplier."
+            "Most amounts by resource name. Wins over the task's cpus, memory_mb, storage_mb and the multiplier."
         ),
     )
 
@@ -300,14 +289,11 @@ class PodOptions(Model):
     )
     resources: Resources | None = Field(
         default=None,
-        description=(
-            "Requests and limits, ephemeral storage included, over those of the task. Unset: the task's."
-        ),
+        description=("Requests and limits, ephemeral storage included, over those of the task. Unset: the task's."),
     )
     service_account_name: Name | None = Field(
         default=None,
         description=(
-            "ServiceAccount of the pods, for image pulls and policies; its token is never mounted. "
-            "Unset: default."
+            "ServiceAccount of the pods, for image pulls and policies; its token is never mounted. Unset: default."
         ),
     )

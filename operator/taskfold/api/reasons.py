@@ -104,53 +104,33 @@ MEANINGS: dict[Reason, Meaning] = {
     # Progress.
     Reason.ADMITTED: _normal("Spec and task are accepted; their digests are in `status.admitted`."),
     Reason.SUSPENDED: _normal("`spec.suspend` is true; nothing is created until it is false."),
-    Reason.QUEUED_FOR_START: _normal(
-        "Waits for a free start slot: the operator paces how many pods start at a time."
-    ),
-    Reason.POD_STARTING: _normal(
-        "The pod is created and on its way: scheduling, pulling images, starting containers."
-    ),
-    Reason.SEEDING: _normal(
-        "The pod runs; users and tools are checked and the task's files are put in place."
-    ),
+    Reason.QUEUED_FOR_START: _normal("Waits for a free start slot: the operator paces how many pods start at a time."),
+    Reason.POD_STARTING: _normal("The pod is created and on its way: scheduling, pulling images, starting containers."),
+    Reason.SEEDING: _normal("The pod runs; users and tools are checked and the task's files are put in place."),
     Reason.AGENT_STARTING: _normal("The agent is being installed or prepared; its own work has not begun."),
     Reason.AGENT_RUNNING: _normal("The agent works."),
     Reason.CLOSING: _normal("The agent has ended; `status.agent.outcome` says how. Verification comes next."),
     Reason.VERIFYING: _normal("The verifier runs, or its result is being read."),
     Reason.VERDICT_REACHED: _normal("The verifier has given a reward; it counts, also when it is 0."),
-    Reason.RETRYING: _normal(
-        "The last try or attempt was lost for a cause that is nobody's fault; a new one begins."
-    ),
-    Reason.CLEANUP_PENDING: _normal(
-        "The outcome stands; logs are being collected, or pods are being removed."
-    ),
+    Reason.RETRYING: _normal("The last try or attempt was lost for a cause that is nobody's fault; a new one begins."),
+    Reason.CLEANUP_PENDING: _normal("The outcome stands; logs are being collected, or pods are being removed."),
     Reason.COLLECTED: _normal("Logs and kept files are in the store; `status.store` says where."),
     Reason.COMPLETED: _normal(
         "Everything is done: outcome, files and clean-up. Nothing of the run will change any more."
     ),
     Reason.CANCELLED: _normal("`spec.cancel` was set before there was a verdict."),
     # Refusals: the spec, the task or what they name is wrong. Nothing is retried.
-    Reason.INVALID_SPEC: Meaning(
-        "The object asks for something that cannot be; the message names field and remedy."
-    ),
-    Reason.INVALID_TASK: Meaning(
-        "The task folder does not load; the message names file, field, value and remedy."
-    ),
-    Reason.UNSUPPORTED_FIELD: Meaning(
-        "A field, key or file is set that this version does not implement yet."
-    ),
+    Reason.INVALID_SPEC: Meaning("The object asks for something that cannot be; the message names field and remedy."),
+    Reason.INVALID_TASK: Meaning("The task folder does not load; the message names file, field, value and remedy."),
+    Reason.UNSUPPORTED_FIELD: Meaning("A field, key or file is set that this version does not implement yet."),
     Reason.IMAGE_HAS_ENTRYPOINT: Meaning(
         "The image on record has an ENTRYPOINT or a HEALTHCHECK, which this version does not start yet."
     ),
-    Reason.SPEC_CHANGED: Meaning(
-        "The spec differs from the one that was admitted. Create a new run instead."
-    ),
+    Reason.SPEC_CHANGED: Meaning("The spec differs from the one that was admitted. Create a new run instead."),
     Reason.TASK_CHANGED: Meaning(
         "The task's source no longer gives the folder that was admitted; both digests are named."
     ),
-    Reason.SOURCE_NOT_FOUND: Meaning(
-        "An object that the spec names, or a key in it, does not exist in the namespace."
-    ),
+    Reason.SOURCE_NOT_FOUND: Meaning("An object that the spec names, or a key in it, does not exist in the namespace."),
     Reason.SOURCE_FORBIDDEN: Meaning(
         "The operator may not read an object that the spec names; the message says how to allow it."
     ),
@@ -161,9 +141,7 @@ MEANINGS: dict[Reason, Meaning] = {
         "An object with the name of one of the run's children exists and belongs to somebody else."
     ),
     # Start of the pod.
-    Reason.QUOTA_EXCEEDED: Meaning(
-        "A ResourceQuota leaves no room for the pod; the run waits, for a limited time."
-    ),
+    Reason.QUOTA_EXCEEDED: Meaning("A ResourceQuota leaves no room for the pod; the run waits, for a limited time."),
     Reason.POD_REJECTED: Meaning(
         "The API server or the node refuses the pod: an admission rule, Pod Security, a bad value."
     ),
@@ -187,14 +165,10 @@ MEANINGS: dict[Reason, Meaning] = {
     # Verdicts and their failures.
     Reason.REWARD_MISSING: Meaning("The verifier wrote no reward; the run counts as 0."),
     Reason.REWARD_INVALID: Meaning("The reward that the verifier wrote is not valid; the run counts as 0."),
-    Reason.VERIFIER_TIMED_OUT: Meaning(
-        "The verifier ran over its limit and wrote no reward; the run counts as 0."
-    ),
+    Reason.VERIFIER_TIMED_OUT: Meaning("The verifier ran over its limit and wrote no reward; the run counts as 0."),
     Reason.VERIFIER_ERROR: Meaning("The verifier could not be started; the run is masked."),
     # Losses.
-    Reason.SANDBOX_LOST: Meaning(
-        "The sandbox is gone or was replaced or restarted, and no better cause is known."
-    ),
+    Reason.SANDBOX_LOST: Meaning("The sandbox is gone or was replaced or restarted, and no better cause is known."),
     Reason.POD_DELETED: Meaning("Somebody deleted the pod."),
     Reason.POD_EVICTED: Meaning("The node or the scheduler evicted the pod: pressure, preemption, a drain."),
     Reason.NODE_LOST: Meaning("The node of the pod is gone or does not answer."),
@@ -208,16 +182,12 @@ MEANINGS: dict[Reason, Meaning] = {
         "A phase gave no result until the operator's own deadline, well after its limit."
     ),
     # Around the run.
-    Reason.TRANSFER_FAILED: Meaning(
-        "Files could not be copied into or out of the sandbox, or their checksums differ."
-    ),
+    Reason.TRANSFER_FAILED: Meaning("Files could not be copied into or out of the sandbox, or their checksums differ."),
     Reason.STORE_UNAVAILABLE: Meaning(
         "The store for kept files does not take what the run left; the operator tries again."
     ),
     Reason.COLLECT_FAILED: Meaning("Logs or artifacts could not be kept. The outcome stands."),
-    Reason.UNKNOWN_PROTOCOL: Meaning(
-        "The pod was made by an operator version whose protocol this one does not speak."
-    ),
+    Reason.UNKNOWN_PROTOCOL: Meaning("The pod was made by an operator version whose protocol this one does not speak."),
     Reason.INTERNAL: Meaning("The operator met an error of its own; please report it with the message."),
 }
 

@@ -31,9 +31,7 @@ def rules(*given: JsonDict) -> JsonDict:
 def exactly_one(names: Sequence[str]) -> JsonDict:
     """`json_schema_extra` of a model of which exactly one of the fields must be set."""
     given = ", ".join(f"has(self.{name})" for name in names)
-    return rules(
-        rule(f"[{given}].filter(given, given).size() == 1", f"set exactly one of {', '.join(names)}")
-    )
+    return rules(rule(f"[{given}].filter(given, given).size() == 1", f"set exactly one of {', '.join(names)}"))
 
 
 def relative_path(path: str) -> str:

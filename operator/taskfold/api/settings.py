@@ -29,6 +29,7 @@ class HelperSettings(_Settings):
     """`imageVolume` mounts the image read-only; `copy` has an init container copy the binary, which costs a second
     per pod; `auto` takes image volumes from Kubernetes 1.35 on, where they are on by default."""
     image_pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
+    """When a node pulls that image."""
 
 
 class StoreSettings(_Settings):
@@ -53,17 +54,25 @@ class PodSettings(_Settings):
     """Defaults of sandbox pods. A task's own cpus, memory_mb and storage_mb win."""
 
     cpu_request: str = "100m"
+    """Reserved for a task that names no `cpus`."""
     cpu_limit: str | None = None
+    """Limit of a task that names no `cpus`. Unset: none."""
     memory_request: str = "256Mi"
+    """Reserved for a task that names no `memory_mb`."""
     memory_limit: str = "4Gi"
+    """Limit of a task that names no `memory_mb`."""
     storage_request: str = "512Mi"
+    """Ephemeral storage reserved for a task that names no `storage_mb`."""
     storage_limit: str = "10Gi"
+    """Limit of ephemeral storage of a task that names no `storage_mb`; a pod above it is evicted."""
     cpu_request_fraction: float = Field(default=1.0, gt=0, le=1)
     """Share of a task's `cpus` that is reserved on the node. Below 1 more tasks fit and share the processors."""
     memory_request_fraction: float = Field(default=1.0, gt=0, le=1)
+    """Share of a task's `memory_mb` that is reserved on the node."""
     storage_request_fraction: float = Field(default=0.1, gt=0, le=1)
+    """Share of a task's `storage_mb` that is reserved on the node."""
     image_pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
-    security_profile: Literal["root"] = "root"
+    """When a node pulls a task's image."""
     capabilities: list[str] = Field(
         default_factory=lambda: [
             "AUDIT_WRITE",
@@ -110,7 +119,9 @@ class LimitSettings(_Settings):
     collect_seconds: float = 600
     """How long collecting the kept files may take."""
     collect_bytes: int = 4 * 1024**3
+    """Most bytes that are kept of one run's /logs."""
     collect_entries: int = 200_000
+    """Most files and folders that are kept of one run's /logs."""
 
 
 class ConcurrencySettings(_Settings):
@@ -123,7 +134,9 @@ class ConcurrencySettings(_Settings):
     connections: int = Field(default=512, ge=8)
     """Open connections to the API server, execs included."""
     execs: int = Field(default=256, ge=1)
+    """Commands in sandboxes at a time, waits for long phases included."""
     execs_per_node: int = Field(default=64, ge=1)
+    """The same for the sandboxes of one node."""
 
 
 class SecretSettings(_Settings):
@@ -150,5 +163,6 @@ class Settings(_Settings):
     resync_seconds: float = Field(default=180, ge=1)
     """How often everything is listed anew, against events that never came."""
     health_port: int = 8080
-    metrics_port: int = 9090
+    """Port of the liveness probe, /healthz."""
     log_format: Literal["json", "text"] = "json"
+    """One JSON object a line, or text for people."""

@@ -78,9 +78,7 @@ class Failure(Model):
 
     kind: Word | None = Field(
         default=None,
-        description=(
-            "The contract's failure kind, for example harbor:missing_reward. Unset where it names none."
-        ),
+        description=("The contract's failure kind, for example harbor:missing_reward. Unset where it names none."),
     )
     reason: Word = Field(
         description="One word from the closed list of reasons in the reference, for example ImagePullFailed."
@@ -106,9 +104,7 @@ class AgentStatus(Model):
     )
     outcome: AgentOutcome | None = Field(
         default=None,
-        description=(
-            "How the agent's phase ended: Succeeded, Failed, TimedOut or Skipped. Unset while it goes on."
-        ),
+        description=("How the agent's phase ended: Succeeded, Failed, TimedOut or Skipped. Unset while it goes on."),
     )
     return_code: int | None = Field(
         default=None, description="Return code of the agent's program. Unset when it was killed or has none."
@@ -122,9 +118,7 @@ class AgentStatus(Model):
 class VerifierStatus(Model):
     """How the verification went."""
 
-    mode: Mode | None = Field(
-        default=None, description="shared: in the agent's own sandbox. separate: in a fresh one."
-    )
+    mode: Mode | None = Field(default=None, description="shared: in the agent's own sandbox. separate: in a fresh one.")
     return_code: int | None = Field(
         default=None, description="Return code of test.sh. Unset when it was killed or did not start."
     )
@@ -141,9 +135,7 @@ class StepStatus(Model):
     """The result of one turn of a multi-step task."""
 
     name: Word = Field(description="Name of the step.")
-    reward: Number | None = Field(
-        default=None, description="Reward of the step as a decimal text. Unset: none."
-    )
+    reward: Number | None = Field(default=None, description="Reward of the step as a decimal text. Unset: none.")
     masked: bool = Field(default=False, description="True: the step cannot be graded.")
     reason: Word | None = Field(
         default=None, description="Reason when the step has no verdict, or one that nobody gave."
@@ -154,9 +146,7 @@ class StepStatus(Model):
 class Admitted(Model):
     """What was admitted: a later difference ends the run with SpecChanged or TaskChanged."""
 
-    spec_digest: Word | None = Field(
-        default=None, description="Digest of the immutable part of the spec, sha256:…."
-    )
+    spec_digest: Word | None = Field(default=None, description="Digest of the immutable part of the spec, sha256:….")
     task_digest: Word | None = Field(default=None, description="Digest of the task folder, sha256:….")
 
 
@@ -175,9 +165,7 @@ class TaskStatus(Model):
 class NetworkStatus(Model):
     """The network restriction of the sandbox, when there is one."""
 
-    mode: Word | None = Field(
-        default=None, description="Restriction in force: public, no-network or allowlist."
-    )
+    mode: Word | None = Field(default=None, description="Restriction in force: public, no-network or allowlist.")
     proven_time: Timestamp | None = Field(
         default=None,
         description="When the restriction was proven to be in force, before anything untrusted ran.",
@@ -201,9 +189,7 @@ class Attempt(Model):
     )
     node_name: Word | None = Field(default=None, description="Node of the last pod.")
     start_time: Timestamp | None = Field(default=None, description="When the attempt began.")
-    end_time: Timestamp | None = Field(
-        default=None, description="When the attempt ended. Unset while it goes on."
-    )
+    end_time: Timestamp | None = Field(default=None, description="When the attempt ended. Unset while it goes on.")
     reason: Word | None = Field(
         default=None, description="Reason why the attempt ended, from the closed list of reasons."
     )
@@ -214,22 +200,16 @@ class JournalEntry(Model):
     """One phase in one pod, written before anything of it is sent."""
 
     phase: JournalPhase = Field(description="Which phase: seed, entrypoint, agent, hooks or verify.")
-    step: Word | None = Field(
-        default=None, description="Step of a multi-step task. Unset in a single-step task."
-    )
+    step: Word | None = Field(default=None, description="Step of a multi-step task. Unset in a single-step task.")
     attempt: int = Field(default=1, ge=1, description="Number of the attempt, from 1.")
-    try_: int = Field(
-        default=1, ge=1, alias="try", description="Number of the try within the attempt, from 1."
-    )
+    try_: int = Field(default=1, ge=1, alias="try", description="Number of the try within the attempt, from 1.")
     nonce: str = Field(
         max_length=64,
         pattern=r"^[0-9a-f]+$",
         description="Random name of this phase in the sandbox: results under another name do not count.",
     )
     pod_name: Word | None = Field(default=None, description="Name of the pod.")
-    pod_uid: Word | None = Field(
-        default=None, alias="podUID", description="Uid of the pod that the phase is bound to."
-    )
+    pod_uid: Word | None = Field(default=None, alias="podUID", description="Uid of the pod that the phase is bound to.")
     ended_at: Timestamp | None = Field(
         default=None, description="When the phase was seen to be done. Unset until then."
     )
@@ -243,9 +223,7 @@ class Status(Model):
     )
     conditions: list[Condition] = Field(
         default_factory=list,
-        description=(
-            "Succeeded, Complete, Reconciling, Stalled, and further ones, each with reason and message."
-        ),
+        description=("Succeeded, Complete, Reconciling, Stalled, and further ones, each with reason and message."),
         json_schema_extra={
             "maxItems": MAX_CONDITIONS,
             "x-kubernetes-list-type": "map",
@@ -262,8 +240,7 @@ class Status(Model):
     rewards: dict[Word, float] = Field(
         default_factory=dict,
         description=(
-            "Named rewards of reward.json. Those that do not fit are in the store only, and `warnings` "
-            "says so."
+            "Named rewards of reward.json. Those that do not fit are in the store only, and `warnings` says so."
         ),
         json_schema_extra={"maxProperties": MAX_REWARDS},
     )
@@ -272,9 +249,7 @@ class Status(Model):
         description="Names whose sum is the reward, when the verifier gave parts instead of a reward.",
         json_schema_extra={"maxItems": MAX_REWARDS, "x-kubernetes-list-type": "atomic"},
     )
-    masked: bool = Field(
-        default=False, description="True: the row of this run stays and is left out of every mean."
-    )
+    masked: bool = Field(default=False, description="True: the row of this run stays and is left out of every mean.")
     failure: Failure | None = Field(
         default=None, description="Why there is no reward, or why it is 0 although nobody graded the work."
     )
@@ -282,14 +257,10 @@ class Status(Model):
     admitted: Admitted | None = Field(
         default=None, description="Digests of what was admitted; a later difference ends the run."
     )
-    network: NetworkStatus | None = Field(
-        default=None, description="The network restriction, when there is one."
-    )
+    network: NetworkStatus | None = Field(default=None, description="The network restriction, when there is one.")
     journal: list[JournalEntry] = Field(
         default_factory=list,
-        description=(
-            "Phases that were begun in pods, in order. Lets another operator go on where this one stopped."
-        ),
+        description=("Phases that were begun in pods, in order. Lets another operator go on where this one stopped."),
         json_schema_extra={"maxItems": MAX_JOURNAL, "x-kubernetes-list-type": "atomic"},
     )
     timings: dict[Word, float] = Field(

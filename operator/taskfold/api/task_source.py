@@ -21,9 +21,7 @@ _PATHS_ARE_RELATIVE = rules(rule(f"self.all(path, {relative_path('path')})", NOT
 _PATH_IS_RELATIVE = rules(rule(relative_path("self"), NOT_RELATIVE))
 
 FileText = Annotated[str, Field(max_length=MAX_FILE_TEXT)]
-Base64Text = Annotated[
-    str, Field(max_length=MAX_FILE_TEXT * 4 // 3 + 4, json_schema_extra={"format": "byte"})
-]
+Base64Text = Annotated[str, Field(max_length=MAX_FILE_TEXT * 4 // 3 + 4, json_schema_extra={"format": "byte"})]
 
 
 class InlineSource(Model):
@@ -32,8 +30,7 @@ class InlineSource(Model):
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule(
-                "!has(self.files) || !has(self.binaryFiles) || self.files.all(path, !(path in "
-                "self.binaryFiles))",
+                "!has(self.files) || !has(self.binaryFiles) || self.files.all(path, !(path in self.binaryFiles))",
                 "a path stands in files or in binaryFiles, not in both",
             )
         )
@@ -122,9 +119,7 @@ class GitSource(Model):
     """The task folder in a git repository."""
 
     url: str = Field(max_length=2048, pattern=r"^https://.+", description="https address of the repository.")
-    ref: str = Field(
-        min_length=1, max_length=255, description="Branch, tag or, best, the full commit id to check out."
-    )
+    ref: str = Field(min_length=1, max_length=255, description="Branch, tag or, best, the full commit id to check out.")
     secret_ref: SourceReference | None = Field(
         default=None,
         description="Secret with the credentials for the repository. Unset: the repository is public.",
@@ -148,17 +143,14 @@ class FolderSource(Model):
     archive: ArchiveSource | None = Field(
         default=None, description="A .tar.gz behind an https:// or s3:// address. Not supported yet."
     )
-    oci: OciSource | None = Field(
-        default=None, description="An OCI artifact in a registry. Not supported yet."
-    )
+    oci: OciSource | None = Field(default=None, description="An OCI artifact in a registry. Not supported yet.")
     git: GitSource | None = Field(default=None, description="A git repository. Not supported yet.")
     path: str | None = Field(
         default=None,
         min_length=1,
         max_length=1024,
         description=(
-            "Folder inside the source that is the task folder, for example tasks/fix-bug. Unset: the "
-            "source's top."
+            "Folder inside the source that is the task folder, for example tasks/fix-bug. Unset: the source's top."
         ),
         json_schema_extra=_PATH_IS_RELATIVE,
     )
@@ -173,15 +165,12 @@ class TaskSource(FolderSource):
         default=None,
         min_length=1,
         max_length=255,
-        description=(
-            "Name of the task in results. Unset: the folder's name from `path`, else the name of the run."
-        ),
+        description=("Name of the task in results. Unset: the folder's name from `path`, else the name of the run."),
     )
     data: dict[str, Any] | None = Field(
         default=None,
         description=(
-            "The row's own fields, which the task's task_data.json must equal. Not supported yet "
-            "unless empty."
+            "The row's own fields, which the task's task_data.json must equal. Not supported yet unless empty."
         ),
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )

@@ -94,15 +94,12 @@ class NetworkRestriction(Model):
         )
     )
 
-    mode: NetworkMode = Field(
-        description="public: no restriction. no-network: nothing. allowlist: allowedHosts only."
-    )
+    mode: NetworkMode = Field(description="public: no restriction. no-network: nothing. allowlist: allowedHosts only.")
     allowed_hosts: list[Annotated[str, Field(min_length=1, max_length=253)]] = Field(
         default_factory=list,
         max_length=64,
         description=(
-            "Host names (*. at the start allowed), IP addresses or CIDR ranges for mode allowlist. At "
-            "most 64."
+            "Host names (*. at the start allowed), IP addresses or CIDR ranges for mode allowlist. At most 64."
         ),
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
@@ -162,8 +159,7 @@ class Retries(Model):
         ge=0,
         le=MAX_ATTEMPTS - 1,
         description=(
-            "How many whole new attempts may follow a loss that is nobody's fault, 0 to 9. Above 0: "
-            "not supported yet."
+            "How many whole new attempts may follow a loss that is nobody's fault, 0 to 9. Above 0: not supported yet."
         ),
     )
 
@@ -187,9 +183,7 @@ class Artifact(Model):
     exclude: list[Annotated[str, Field(min_length=1, max_length=255)]] = Field(
         default_factory=list,
         max_length=32,
-        description=(
-            "Patterns of names inside the folder that are left out, as tar --exclude takes them. At most 32."
-        ),
+        description=("Patterns of names inside the folder that are left out, as tar --exclude takes them. At most 32."),
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
 
@@ -222,9 +216,7 @@ class TaskRunSpec(Spec):
     )
 
     task: TaskSource = Field(description="The task folder: exactly one source, and the path inside it.")
-    agent: Agent = Field(
-        description="Who works on the task: exactly one of oracle, nop, script, profile, external."
-    )
+    agent: Agent = Field(description="Who works on the task: exactly one of oracle, nop, script, profile, external.")
     finish: Finish | None = Field(
         default=None,
         description="For agent.external: says that the work is done. Set once. Not supported yet.",
@@ -243,8 +235,7 @@ class TaskRunSpec(Spec):
     secrets_from: SecretsFromList = Field(
         default_factory=list,
         description=(
-            "Secrets that fill ${VAR} in [verifier].env and [steps.verifier].env only, and win there. "
-            "At most 32."
+            "Secrets that fill ${VAR} in [verifier].env and [steps.verifier].env only, and win there. At most 32."
         ),
     )
     network: RunNetwork | None = Field(
@@ -257,19 +248,14 @@ class TaskRunSpec(Spec):
     mcp_grants: McpGrants | None = Field(
         default=None,
         description=(
-            "required: lets another harness take a task whose MCP servers are all streamable-http. Not "
-            "supported yet."
+            "required: lets another harness take a task whose MCP servers are all streamable-http. Not supported yet."
         ),
     )
     compose_overlay: ComposeOverlay | None = Field(
         default=None, description="Extra Compose files, merged over the task's own. Not supported yet."
     )
-    multipliers: Multipliers | None = Field(
-        default=None, description="Factors for the task's limits. Unset: 1."
-    )
-    pod: PodOptions | None = Field(
-        default=None, description="Labels, placement and resources of the run's pods."
-    )
+    multipliers: Multipliers | None = Field(default=None, description="Factors for the task's limits. Unset: 1.")
+    pod: PodOptions | None = Field(default=None, description="Labels, placement and resources of the run's pods.")
     security: Security | None = Field(default=None, description="How much the containers of the run may do.")
     on_agent_caused_loss: AgentCausedLoss = Field(
         default=AgentCausedLoss.MASK,
@@ -279,15 +265,11 @@ class TaskRunSpec(Spec):
             "zero: reward 0 (not supported yet)."
         ),
     )
-    retries: Retries | None = Field(
-        default=None, description="Automatic repetition of whole attempts. Unset: none."
-    )
+    retries: Retries | None = Field(default=None, description="Automatic repetition of whole attempts. Unset: none.")
     artifacts: list[Artifact] = Field(
         default_factory=list,
         max_length=64,
-        description=(
-            "What to keep from the sandbox besides the task's own artifacts. At most 64. Not supported yet."
-        ),
+        description=("What to keep from the sandbox besides the task's own artifacts. At most 64. Not supported yet."),
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     ttl_seconds_after_finished: int | None = Field(
@@ -298,19 +280,13 @@ class TaskRunSpec(Spec):
     )
     pod_retention: PodRetention = Field(
         default=PodRetention.NEVER,
-        description=(
-            "Whether pods stay after the end: Never, OnFailure (no verdict) or Always. May be changed."
-        ),
+        description=("Whether pods stay after the end: Never, OnFailure (no verdict) or Always. May be changed."),
     )
     suspend: bool = Field(
         default=False,
-        description=(
-            "True: no pod is created until it is false. No effect once the pod exists. May be changed."
-        ),
+        description=("True: no pod is created until it is false. No effect once the pod exists. May be changed."),
     )
-    cancel: bool = Field(
-        default=False, description="True: ends the run and keeps its record. Cannot be taken back."
-    )
+    cancel: bool = Field(default=False, description="True: ends the run and keeps its record. Cannot be taken back.")
 
 
 class TaskRunStatus(Status):

@@ -40,8 +40,7 @@ def unsupported(run: TaskRun | VerifierRun) -> list[str]:
 def message(paths: list[str]) -> str:
     """What a user reads about the paths: each with what to write instead."""
     return " ".join(
-        f"{path} is not supported yet by this version. {_REMEDIES.get(path, 'Leave it out.')}"
-        for path in paths
+        f"{path} is not supported yet by this version. {_REMEDIES.get(path, 'Leave it out.')}" for path in paths
     )
 
 

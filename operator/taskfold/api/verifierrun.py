@@ -28,8 +28,7 @@ class VerifierSource(Model):
 
     run_ref: RunReference = Field(
         description=(
-            "The TaskRun that is graded: its live sandbox in mode shared, its kept artifacts in mode "
-            "separate."
+            "The TaskRun that is graded: its live sandbox in mode shared, its kept artifacts in mode separate."
         )
     )
 
@@ -52,8 +51,7 @@ class VerifierRunSpec(Spec):
     source: VerifierSource = Field(description="What is graded: the TaskRun by name and uid.")
     mode: Mode = Field(
         description=(
-            "shared: in the run's live sandbox. separate: in a fresh one from the kept artifacts (not "
-            "supported yet)."
+            "shared: in the run's live sandbox. separate: in a fresh one from the kept artifacts (not supported yet)."
         )
     )
     tests: FolderSource | None = Field(

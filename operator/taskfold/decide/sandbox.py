@@ -48,7 +48,7 @@ def place(world: RunWorld, attempt: Attempt) -> Plan:
     if late is not None:
         return late
     name = pod_name(world, attempt)
-    create = CreatePod(name, attempt.number, attempt.tries, record=world.image_user is None)
+    create = CreatePod(name, attempt.number, attempt.tries, record=world.image_user is None or attempt.tries > 1)
     return Plan(note=Note(Reason.POD_STARTING, f"pod {name}"), effects=(create,), again=10)
 
 

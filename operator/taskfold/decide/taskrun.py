@@ -210,7 +210,7 @@ def _seeded(world: RunWorld, result: PhaseResult, nonce: str) -> Plan:
     )
     missing = result.missing_tools()
     if missing:
-        kind = FailureKind.VERIFIER_ERROR if SHELL_TOOLS.intersection(missing) else FailureKind.PROVIDER_UNAVAILABLE
+        kind = FailureKind.VERIFIER_ERROR if SHELL_TOOLS.issuperset(missing) else FailureKind.PROVIDER_UNAVAILABLE
         message = (
             f"the image lacks {', '.join(missing)}; without bash, timeout, tar, gzip and find no verifier can run. "
             "The run is masked. Take an image that has them (Debian and Ubuntu based ones do)."

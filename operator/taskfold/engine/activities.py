@@ -112,7 +112,7 @@ class Activities:
 
     def _unreached(self, phase: _Phase, failure: Exception) -> float:
         phase.failures += 1
-        delay = min(RETRY_FIRST * 2.0 ** (phase.failures - 1), RETRY_LIMIT)
+        delay = min(RETRY_FIRST * 2.0 ** min(phase.failures - 1, 20), RETRY_LIMIT)
         phase.retry_at = asyncio.get_running_loop().time() + delay
         phase.report = PhaseUnreached(str(failure), phase.failures, delay)
         return delay

@@ -53,7 +53,7 @@ class Observer:
         task = await self._task(run)
         recorded = await self._recorded(run, task, prefix)
         name = names.pod(run.metadata.name, attempt.number, attempt.tries) if attempt else None
-        must_exist = attempt is not None and attempt.pod_uid is not None
+        must_exist = attempt is not None and (attempt.pod_uid is not None or final)
         pod = await self._pod(key.namespace, name, confirm=must_exist) if name else None
         unplaced = pod is None and not must_exist and not final
         verifier_name = status.verifier.name if status.verifier is not None else None

@@ -7,6 +7,7 @@ read anew before they expire; the probes tell whether the work goes on, not whet
 import asyncio
 import base64
 import logging
+import socket
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -37,8 +38,15 @@ def run(settings: Settings, source: credentials.Source) -> None:
         clusterwide=not settings.namespaces,
         namespaces=settings.namespaces,
         standalone=True,
+        # kopf's own asks for the user's name, which a uid without a passwd entry does not have.
+        identity=kopf_identity(),
         liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz",
     )
+
+
+def kopf_identity() -> Any:
+    """Who this process is, in kopf's logs."""
+    return f"{names.OPERATOR}@{socket.gethostname()}"
 
 
 def kopf_settings() -> kopf.OperatorSettings:
@@ -64,7 +72,8 @@ def registry(settings: Settings, source: credentials.Source) -> kopf.OperatorReg
 
     @kopf.on.startup(registry=handlers)
     async def start(**_: Any) -> None:
-        logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+        for noisy in ("kopf.objects", "kopf.activities", "aiohttp.access"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)
         state["app"] = await stack.enter_async_context(app.running(settings, source))
 
     @kopf.on.cleanup(registry=handlers)
