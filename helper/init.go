@@ -25,9 +25,6 @@ func runInit(args []string) error {
 		return errors.New("this process is not PID 1, so anybody in the container could kill it; " +
 			"make it the container's command and do not share the process namespace")
 	}
-	if err := hide(); err != nil {
-		return fmt.Errorf("prctl: %w", err)
-	}
 	keepDescriptors()
 	if *anyPid {
 		stopOnSignal()
@@ -106,8 +103,16 @@ func (s *server) trusted(peer *syscall.Ucred) bool {
 	if int(peer.Uid) != os.Geteuid() || peer.Pid <= 0 {
 		return false
 	}
+	if s.inside {
+		return true
+	}
 	parent, known := parentOf(int(peer.Pid))
-	return s.inside || !known || parent == 0
+	if !known {
+		// A peer that has ended may have left its connection to somebody else. Where there is no /proc, nobody is known.
+		_, working := parentOf(os.Getpid())
+		return !working
+	}
+	return parent == 0
 }
 
 // parentOf reads a process's parent from /proc; known is false where there is none.

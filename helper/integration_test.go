@@ -121,8 +121,8 @@ func TestStoppedClaimantCannotGoOnLater(t *testing.T) {
 	if r := silent.next(); r.Reason != "Idle" {
 		t.Fatal(r.raw)
 	}
-	stopped := s.phase(request)
-	stopped.expect("send")
+	var stopped *connection
+	s.until("the claim is free", func() bool { stopped = s.phase(request); return stopped.next().Event == "send" })
 	stopped.kill(syscall.SIGSTOP)
 	s.until("another may claim", func() bool {
 		r := s.phase(request).next()

@@ -43,7 +43,11 @@ func main() {
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
 	}
-	if err := command(os.Args[2:]); err != nil {
+	err := hide()
+	if err == nil {
+		err = command(os.Args[2:])
+	}
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "helper %s: %v\n", os.Args[1], err)
 		os.Exit(1)
 	}

@@ -202,7 +202,7 @@ def damaged(fault: type[Exception]) -> bytes:
             gzip.decompress(content)
         except fault:
             return content
-        except Exception:  # noqa: BLE001, S112 - another fault than the wanted one
+        except Exception:  # another fault than the wanted one
             continue
     raise AssertionError(f"no damage gives {fault}")
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.conformance import harness
 from tests.conformance.counter import Counter
-from tests.conformance.harness import script, spec, task
+from tests.conformance.harness import ORACLE, script, spec, task
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -99,14 +99,13 @@ def case(
         own_operator.start()
 
 
-@pytest.mark.parametrize("how", ENDINGS)
 @pytest.mark.parametrize("delay", [0.0, 0.15, 0.3, 0.5, 0.8])
-def test_ended_while_seeding(case: Case, how: str, delay: float) -> None:
+def test_killed_while_seeding(case: Case, delay: float) -> None:
     """At some moment between the pod's creation and the agent's start, whichever the delay meets."""
     case.create()
     case.cluster.until(lambda: case.cluster.pods(case.namespace, case.name), "the pod exists")
     time.sleep(delay)  # not a wait for something: the moment to hit is the parameter
-    case.end(how)
+    case.operator.kill()
     case.operator.start()
     case.check()
 
@@ -116,6 +115,22 @@ def test_ended_in_the_phase_seeding(case: Case, how: str) -> None:
     case.create()
     case.cluster.in_phase(case.namespace, case.name, "Seeding")
     case.end(how)
+    case.operator.start()
+    case.check()
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.03, 0.07, 0.12])
+@pytest.mark.parametrize("phase", ["Running", "Verifying"])
+def test_killed_while_a_phase_is_claimed_and_its_files_are_sent(case: Case, phase: str, delay: float) -> None:
+    """Around the exchange's beginning: claim, archives, start. Whichever of them the delay meets."""
+    counter, name = case.counter, case.name
+    bulk = {"solution/bulk": "0123456789abcdef" * 16_000, "tests/bulk": "fedcba9876543210" * 16_000}
+    test = counter.report(name, "test") + f"echo {REWARD} > /logs/verifier/reward.txt\n"
+    files = task(test, solve=counter.report(name, "agent"), **bulk)
+    case.cluster.create_run(case.namespace, name, spec(files, ORACLE))
+    case.cluster.in_phase(case.namespace, name, phase)
+    time.sleep(delay)  # not a wait for something: the moment to hit is the parameter
+    case.operator.kill()
     case.operator.start()
     case.check()
 
@@ -237,10 +252,12 @@ def test_two_operators_and_one_of_them_freezes(case: Case, second: harness.Opera
     case.reached("middle")
     case.operator.freeze()
     case.release("middle")
-    case.check(middle=1)
-    verdict = case.status
+    verdict = case.check(middle=1)
     case.operator.thaw()
-    case.operator.ready()
+    second.stop()
+    later = Case(case.cluster, case.namespace, case.operator, case.counter, f"{case.name}-later")
+    later.create()
+    later.check()  # by then the one that was frozen has worked off what it had missed
     assert case.status == verdict
     assert case.counter.counts(case.name) == {**ONCE, "middle": 1}
 

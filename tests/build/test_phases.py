@@ -1,0 +1,190 @@
+"""build/phases.py: what each phase asks of the helper, for every kind of user and agent."""
+
+import pytest
+
+from taskfold.build import phases
+from taskfold.contract.dockerfile import ImageConfig
+from taskfold.contract.images import RecordedImage
+from taskfold.protocol.phase import CheckUser, Directory, Read, Reset, Tools, Unpack, User
+from tests.decide import worlds
+
+NONCE = "1" * 32
+IMAGE_USER = User(uid=1000, gid=1000, groups=(44,))
+ENV = {"TOKEN": "s3cret"}
+
+
+def sandbox(task=worlds.TASK, *, recorded=None, **spec):
+    return phases.Sandbox(worlds.run(worlds.running(), **spec), task, recorded, IMAGE_USER)
+
+
+def on_record(user="", workdir=""):
+    return RecordedImage("python:3.12-slim", "sha256:" + "9" * 64, ImageConfig({}, workdir, user))
+
+
+# -- seed ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_seed_checks_tools_then_users_then_makes_the_folders_and_runs_nothing():
+    task = worlds.task('agent.user = "app"', 'verifier.user = "judge"', 'environment.workdir = "/app"')
+    request = phases.seed(sandbox(task), NONCE)
+    assert request.prepare == [
+        Tools(("bash", "timeout", "tar", "gzip", "find")),
+        CheckUser("app"),
+        CheckUser("judge"),
+        Directory("/logs/agent", "0777"),
+        Directory("/logs/verifier", "0777"),
+        Directory("/logs/artifacts", "0777"),
+        Directory("/app", "0755", User(name="app"), existing="keep"),
+    ]
+    assert (request.runs, request.read, request.nonce) == ((), (), NONCE)
+
+
+def test_the_users_of_hooks_are_checked_too():
+    task = worlds.task('verifier.collect = [{ command = "x", user = "keeper" }, { command = "y", user = 7 }]')
+    assert CheckUser("keeper") in phases.seed(sandbox(task), NONCE).prepare
+
+
+def test_a_name_is_checked_once_and_a_number_never():
+    task = worlds.task('agent.user = "app"', 'verifier.user = "app"')
+    checks = [op for op in phases.seed(sandbox(task), NONCE).prepare if isinstance(op, CheckUser)]
+    assert checks == [CheckUser("app")]
+    numbers = worlds.task("agent.user = 5", "verifier.user = 6")
+    assert not [op for op in phases.seed(sandbox(numbers), NONCE).prepare if isinstance(op, CheckUser)]
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="product: spec.agent.script.user is not among the users checked at seed (C30): an unknown one costs three "
+    "pods and ends as AgentStartFailed instead of UnknownUser",
+)
+def test_the_scripts_own_user_is_checked_at_seed():
+    request = phases.seed(sandbox(agent={"script": {"run": "x", "user": "worker"}}), NONCE)
+    assert CheckUser("worker") in request.prepare
+
+
+# -- who runs what -------------------------------------------------------------------------------------------------
+
+USERS = {
+    "the image's": ((), None, IMAGE_USER, IMAGE_USER),
+    "the agent's by name, no record": (('agent.user = "app"',), None, User(name="app"), User(uid=0)),
+    "the agent's by number, no record": (("agent.user = 5",), None, User(uid=5), User(uid=0)),
+    "digits in quotes are a name": (('agent.user = "5"',), None, User(name="5"), User(uid=0)),
+    "both": (('agent.user = "app"', "verifier.user = 0"), None, User(name="app"), User(uid=0)),
+    "the verifier's only": (('verifier.user = "judge"',), None, IMAGE_USER, User(name="judge")),
+    "a Dockerfile's USER": ((), on_record("1000:50"), User(uid=1000, gid=50), User(uid=1000, gid=50)),
+    "a Dockerfile's USER, the agent's own": (
+        ('agent.user = "app"',),
+        on_record("judge"),
+        User(name="app"),
+        User(name="judge"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "recorded", "agent", "verifier"), USERS.values(), ids=USERS)
+def test_agent_and_verifier_have_their_users(lines, recorded, agent, verifier):
+    found = sandbox(worlds.task(*lines), recorded=recorded)
+    assert (found.agent_user, found.verifier_user) == (agent, verifier)
+    assert phases.agent(found, NONCE, {}, 9).runs[-1].user == agent
+    assert phases.verify(found, worlds.verifier(), NONCE, {}).runs[0].user == verifier
+
+
+@pytest.mark.parametrize(
+    ("lines", "recorded", "workdir"),
+    [
+        ((), None, None),
+        ((), on_record(workdir="/image"), "/image"),
+        (('environment.workdir = "/task"',), on_record(workdir="/image"), "/task"),
+    ],
+    ids=["the image's own", "on record", "the task's wins"],
+)
+def test_everything_runs_in_the_working_directory(lines, recorded, workdir):
+    found = sandbox(worlds.task(*lines), recorded=recorded)
+    assert phases.agent(found, NONCE, {}, 9).runs[0].cwd == workdir
+    assert phases.verify(found, worlds.verifier(), NONCE, {}).runs[0].cwd == workdir
+
+
+# -- the agent -----------------------------------------------------------------------------------------------------
+
+
+def test_the_oracle_gets_its_solution_and_runs_it():
+    request = phases.agent(sandbox(worlds.task("agent.timeout_sec = 7.5")), NONCE, ENV, 9)
+    assert request.prepare == (Reset("/solution"), Unpack("/solution"))
+    (run,) = request.runs
+    assert (run.argv, run.limit_seconds, run.env) == (("bash", "/solution/solve.sh"), 7.5, ENV)
+    assert run.output.path == "/logs/agent/oracle.txt"
+    assert request.read == ()
+
+
+def test_a_script_installs_as_root_and_stops_there_if_that_fails():
+    script = {"script": {"run": "work", "install": "apt-get", "user": "worker", "timeoutSeconds": 4}}
+    request = phases.agent(sandbox(agent=script, multipliers={"timeout": 2}), NONCE, ENV, 30)
+    install, agent = request.runs
+    assert (install.name, install.argv, install.user) == ("install", ("bash", "-c", "apt-get"), User(uid=0))
+    assert (install.limit_seconds, install.continue_on_failure) == (30, False)
+    assert (agent.name, agent.argv, agent.user) == ("agent", ("bash", "-c", "work"), User(name="worker"))
+    assert (agent.limit_seconds, agent.env) == (8, ENV)
+    assert request.prepare == ()
+    assert request.read == (Read("/logs/agent/trajectory.json", 4 * 1024 * 1024),)
+
+
+@pytest.mark.parametrize(
+    ("user", "expected"), [(0, User(uid=0)), (12, User(uid=12)), ("12", User(name="12")), (None, IMAGE_USER)], ids=str
+)
+def test_a_scripts_user_is_a_number_or_a_name(user, expected):
+    script = {"run": "x"} | ({} if user is None else {"user": user})
+    assert phases.agent(sandbox(agent={"script": script}), NONCE, {}, 9).runs[0].user == expected
+
+
+def test_nop_has_no_phase():
+    with pytest.raises(ValueError, match="no phase"):
+        phases.agent(sandbox(agent=worlds.NOP), NONCE, {}, 9)
+
+
+# -- hooks and verification ----------------------------------------------------------------------------------------
+
+
+def test_hooks_run_one_after_the_other_with_limits_of_their_own():
+    hooks = '[{ command = "one", timeout_sec = 3 }, { command = "two", user = 7 }, { command = "three", user = "k" }]'
+    task = worlds.task(f"verifier.collect = {hooks}")
+    request = phases.hooks(sandbox(task, multipliers={"timeout": 9}), NONCE, ENV)
+    assert [(run.name, run.argv[-1], run.limit_seconds, run.user) for run in request.runs] == [
+        ("hook 1", "one", 3, IMAGE_USER),
+        ("hook 2", "two", 60, User(uid=7)),
+        ("hook 3", "three", 60, User(name="k")),
+    ]
+    assert all(run.continue_on_failure for run in request.runs)
+    assert request.prepare == ()
+
+
+def test_verification_follows_the_contracts_order():
+    task = worlds.task('verifier.user = "judge"')
+    request = phases.verify(sandbox(task), worlds.verifier(), NONCE, ENV)
+    assert request.prepare == (
+        Reset("/tests"),
+        Reset("/logs/verifier"),
+        Unpack("/tests"),
+        Directory("/logs/verifier", "0755", User(name="judge")),
+        Unpack("/logs/agent"),
+    )
+    (run,) = request.runs
+    assert (run.argv, run.env) == (("bash", "/tests/test.sh"), ENV)
+    assert run.output.path == "/logs/verifier/test-stdout.txt"
+    assert request.read == (
+        Read("/logs/verifier/reward.json", 8 * 2**20),
+        Read("/logs/verifier/reward.txt", 64 * 2**10),
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "seconds"), [({}, 1200.0), ({"timeoutSeconds": 5}, 5.0)], ids=["scaled", "the run's own, never scaled"]
+)
+def test_the_verifiers_limit(own, seconds):
+    found = phases.verify(sandbox(multipliers={"timeout": 2}), worlds.verifier(**own), NONCE, {})
+    assert found.runs[0].limit_seconds == seconds
+
+
+def test_no_request_shows_its_secrets():
+    found = sandbox(agent={"script": {"run": "x", "install": "y"}})
+    for request in (phases.agent(found, NONCE, ENV, 9), phases.verify(found, worlds.verifier(), NONCE, ENV)):
+        assert "s3cret" not in repr(request)

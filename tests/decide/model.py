@@ -1,0 +1,258 @@
+"""A small model of a cluster for one run: applies plans, lets pods and phases happen, and watches what is asked of it.
+
+The model is faithful where the promises lie: a phase starts at most once for a nonce and ends once, a pod that is gone
+stays gone, what a process remembers of phases is lost with it. Everything else goes well unless a test says otherwise.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from taskfold.api.phases import Phase
+from taskfold.api.status import JournalPhase
+from taskfold.api.taskrun import TaskRun
+from taskfold.api.verifierrun import VerifierRun
+from taskfold.contract.loader import Task
+from taskfold.decide import plan as plans
+from taskfold.decide import pod as pods
+from taskfold.decide import taskrun, verifierrun
+from taskfold.decide import status as to
+from taskfold.decide.world import (
+    Admission,
+    PhaseActive,
+    PhaseDone,
+    PhaseRefused,
+    PhaseReport,
+    PhaseUnreached,
+    RunWorld,
+    VerifierWorld,
+)
+from taskfold.protocol.phase import PhaseResult, User
+from tests.decide import worlds
+
+Pick = Callable[[Sequence[Any]], Any]
+"""Chooses one: a Hypothesis draw, or the first for a calm world."""
+
+
+@dataclass
+class Sandbox:
+    """A pod and the helper's memory in it: by nonce, a result or None while the phase runs."""
+
+    view: pods.PodView
+    phases: dict[str, PhaseResult | None] = field(default_factory=dict)
+
+
+@dataclass
+class Cluster:
+    """The run, its VerifierRun, its pods, the store, and this operator process's memory."""
+
+    run: TaskRun
+    task: Task
+    now: datetime = worlds.NOW
+    verifier: VerifierRun | None = None
+    sandboxes: dict[str, Sandbox] = field(default_factory=dict)
+    reports: dict[str, PhaseReport] = field(default_factory=dict)
+    collected: dict[str, object] | None = None
+    image_user: User | None = None
+    agent_starts: list[tuple[int, str]] = field(default_factory=list)
+    """(attempt, pod uid) of each start of the agent's own program."""
+    nonces: Iterator[int] = field(default_factory=itertools.count)
+
+    # -- what the operator does ------------------------------------------------------------------------------------
+
+    def reconcile_run(self) -> None:
+        """One reconcile of the TaskRun, with everything that must hold of it."""
+        world = self._run_world()
+        plan = taskrun.decide(world)
+        assert plan == taskrun.decide(world), "the same world gave two plans"
+        old = self.run.status
+        if old.complete:
+            assert (plan.status, plan.effects) == (None, ()), "a complete run asked for something"
+        for effect in plan.effects:
+            if isinstance(effect, plans.RunPhase):
+                assert effect.nonce in to.current_nonces(old), "sent under a nonce that is not in the status"
+                if effect.phase == JournalPhase.AGENT:
+                    assert old.phase is Phase.RUNNING, "the agent before phase Running"
+                assert old.verifier is None, "a phase of the run while the pod is the VerifierRun's"
+            self._apply(effect)
+        if plan.status is not None:
+            if old.phase is not None and old.phase.final:
+                assert plan.status.phase is old.phase, "a final phase was left"
+            if old.reward is not None:
+                assert plan.status.reward == old.reward, "a reward changed"
+            self.run = self.run.model_copy(update={"status": plan.status})
+
+    def reconcile_verifier(self) -> None:
+        """One reconcile of the VerifierRun."""
+        if self.verifier is None:
+            return
+        world = self._verifier_world()
+        plan = verifierrun.decide(world)
+        assert plan == verifierrun.decide(world), "the same world gave two plans"
+        old = self.verifier.status
+        if old.complete:
+            assert plan is plans.NOTHING
+        for effect in plan.effects:
+            assert isinstance(effect, plans.RunPhase)
+            assert effect.nonce in to.current_nonces(old), "sent under a nonce that is not in the status"
+            assert self.run.status.verifier is not None
+            assert self.run.status.verifier.uid == self.verifier.metadata.uid, "before the pod was handed over"
+            self._apply(effect)
+        if plan.status is not None:
+            self.verifier = self.verifier.model_copy(update={"status": plan.status})
+
+    def restart(self) -> None:
+        """The operator's process is another one now."""
+        self.reports.clear()
+
+    # -- what happens by itself ------------------------------------------------------------------------------------
+
+    def happen(self, pick: Pick) -> None:
+        """Time goes on; pods and phases come along, or not."""
+        self.now += timedelta(seconds=pick([1, 5, 40, 2000]))
+        for nonce, report in self.reports.items():
+            if isinstance(report, PhaseUnreached):
+                self.reports[nonce] = replace(report, retry_in=0.0)
+        for name, sandbox in list(self.sandboxes.items()):
+            view = self._pod_moves(sandbox.view, pick)
+            if view is None:
+                del self.sandboxes[name]
+            else:
+                sandbox.view = view
+        for nonce in [nonce for nonce, report in self.reports.items() if isinstance(report, PhaseActive)]:
+            self._phase_moves(nonce, pick)
+
+    def _pod_moves(self, view: pods.PodView, pick: Pick) -> pods.PodView | None:
+        if view.deleting:
+            return None
+        if view.main is not None and view.main.running:
+            return pick([view, view, view, view, replace(view, reason="Evicted"), None])
+        if pods.loss(view) is not None:
+            return view
+        record = worlds.stopped("Completed", 0, '{"uid": 0, "gid": 0, "groups": []}', name="record")
+        since = {"running": {"startedAt": to.stamp(self.now)}}
+        ready = worlds.seen(
+            {"phase": "Running", "initContainerStatuses": [record], "containerStatuses": [worlds.container(since)]}
+        )
+        failing = worlds.seen({"containerStatuses": [worlds.waits(pick(["ErrImagePull", "StartError"]))]})
+        lost = worlds.seen({"phase": "Failed", "reason": "OutOfcpu"})
+        containers = pick([ready, ready, failing, lost])
+        return replace(containers, name=view.name, uid=view.uid, created=view.created)
+
+    def _phase_moves(self, nonce: str, pick: Pick) -> None:
+        entry = next(each for each in self._journal() if each.nonce == nonce)
+        sandbox = next((each for each in self.sandboxes.values() if each.view.uid == entry.pod_uid), None)
+        if sandbox is None or pods.loss(sandbox.view) is not None:
+            self.reports[nonce] = PhaseUnreached("no such pod", 1, 0.0)
+            return
+        if nonce in sandbox.phases:
+            result = sandbox.phases[nonce]
+            if result is None and pick([True, False]):
+                result = sandbox.phases[nonce] = self._result(entry.phase, nonce, pick)
+            unreached = PhaseUnreached("connection lost", 1, 0.0)
+            self.reports[nonce] = PhaseDone(result) if result and pick([True, False]) else unreached
+            return
+        match pick(["start", "refuse", "lose"]):
+            case "start":
+                sandbox.phases[nonce] = None
+                if entry.phase is JournalPhase.AGENT:
+                    self.agent_starts.append((entry.attempt, sandbox.view.uid))
+            case "refuse":
+                self.reports[nonce] = PhaseRefused(pick(["Prepare", "Digest", "UnknownUser"]), "refused")
+            case "lose":
+                self.reports[nonce] = PhaseUnreached("no route", 1, pick([0.0, 2.0]))
+
+    def _result(self, phase: JournalPhase, nonce: str, pick: Pick) -> PhaseResult:
+        programs: dict[JournalPhase, list[Any]] = {
+            JournalPhase.SEED: [()],
+            JournalPhase.AGENT: [(worlds.program("agent", code),) for code in (0, 1)],
+            JournalPhase.HOOKS: [(worlds.program("hook 1", code),) for code in (0, 1)],
+            JournalPhase.VERIFY: [(worlds.program("test", code),) for code in (0, 1)],
+        }
+        files = pick([{verifierrun.REWARD_TXT: b"1"}, {verifierrun.REWARD_TXT: b"0.5"}, {}, {"x": b"y"}])
+        missing = pick([(), ("find",)]) if phase is JournalPhase.SEED else ()
+        found = worlds.result(nonce, *pick(programs[phase]), files=files, missing=missing)
+        return replace(found, started_at=to.stamp(self.now), ended_at=to.stamp(self.now))
+
+    # -- worlds and effects ----------------------------------------------------------------------------------------
+
+    def _fresh(self) -> tuple[str, str]:
+        return f"{next(self.nonces):032x}", f"{next(self.nonces):032x}"
+
+    def _journal(self) -> list[Any]:
+        return [*self.run.status.journal, *(self.verifier.status.journal if self.verifier else ())]
+
+    def _run_world(self) -> RunWorld:
+        status = self.run.status
+        final = status.phase is not None and status.phase.final
+        attempt = status.attempts[-1] if status.attempts else None
+        name = f"{worlds.NAME}-{attempt.number}-{attempt.tries}" if attempt else ""
+        sandbox = self.sandboxes.get(name)
+        return RunWorld(
+            run=self.run,
+            spec_digest=worlds.SPEC_DIGEST,
+            now=self.now,
+            nonces=self._fresh(),
+            settings=worlds.SETTINGS,
+            admission=Admission(worlds.TASK_DIGEST, self.task),
+            task=self.task if status.admitted else None,
+            pod=sandbox.view if sandbox else None,
+            phases=self._reports(status.journal),
+            image_user=self.image_user,
+            verifier=self.verifier if status.verifier else None,
+            store_prefix=worlds.PREFIX,
+            collected=self.collected if final and status.store else None,
+        )
+
+    def _verifier_world(self) -> VerifierWorld:
+        assert self.verifier is not None
+        attempt = self.run.status.attempts[-1]
+        sandbox = self.sandboxes.get(attempt.pod_name or "")
+        return VerifierWorld(
+            verifier=self.verifier,
+            spec_digest=worlds.SPEC_DIGEST,
+            now=self.now,
+            nonces=self._fresh(),
+            settings=worlds.SETTINGS,
+            run=self.run,
+            task=self.task,
+            pod=sandbox.view if sandbox else None,
+            phases=self._reports(self.verifier.status.journal),
+            image_user=self.image_user,
+        )
+
+    def _reports(self, journal: Sequence[Any]) -> dict[str, PhaseReport]:
+        return {each.nonce: self.reports[each.nonce] for each in journal if each.nonce in self.reports}
+
+    def _apply(self, effect: plans.Effect) -> None:
+        match effect:
+            case plans.CreatePod(name=name):
+                view = worlds.unscheduled("", created=0)
+                fresh = replace(view, name=name, uid=f"uid-{name}-{next(self.nonces)}", created=to.stamp(self.now))
+                self.sandboxes.setdefault(name, Sandbox(fresh))
+            case plans.DeletePod(name=name, uid=uid):
+                found = self.sandboxes.get(name)
+                if found is not None and found.view.uid == uid:
+                    found.view = replace(found.view, deleted_at=to.stamp(self.now))
+            case plans.RunPhase(nonce=nonce):
+                if not isinstance(self.reports.get(nonce), PhaseDone):
+                    self.reports[nonce] = PhaseActive()
+            case plans.CreateVerifierRun():
+                self.verifier = self.verifier or worlds.verifier()
+            case plans.CancelVerifierRun():
+                assert self.verifier is not None
+                spec = self.verifier.spec.model_copy(update={"cancel": True})
+                self.verifier = self.verifier.model_copy(update={"spec": spec})
+            case plans.Collect():
+                self.collected = self.collected or {"error": ""}
+            case plans.ForgetPhases(nonces=nonces):
+                for nonce in nonces:
+                    self.reports.pop(nonce, None)
+            case plans.StoreImageUser():
+                self.image_user = worlds.ROOT
+            case plans.StoreSnapshot() | plans.StoreRecordedImage() | plans.StoreRow():
+                pass
+            case plans.DeleteRun():
+                raise AssertionError("the run has no time to live")
