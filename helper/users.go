@@ -14,9 +14,11 @@ import (
 // maxUsersFile bounds /etc/passwd and /etc/group, which anybody in the container may have written.
 const maxUsersFile = 4 << 20
 
-// userSpec names a user: by name, or by numbers. A name of digits is still a name (CONTRACT.md C30).
+// userSpec names a user: by name, or by number. A name of digits is still a name (CONTRACT.md C30). A group of its own,
+// by name or number, stands for all groups, as docker has it.
 type userSpec struct {
 	Name   *string `json:"name,omitempty"`
+	Group  *string `json:"group,omitempty"`
 	UID    *int    `json:"uid,omitempty"`
 	GID    *int    `json:"gid,omitempty"`
 	Groups *[]int  `json:"groups,omitempty"`
@@ -35,8 +37,11 @@ func (u *userSpec) valid() error {
 	if (u.Name == nil) == (u.UID == nil) {
 		return fmt.Errorf("a user has either a name or a uid")
 	}
-	if u.Name != nil && (u.GID != nil || u.Groups != nil) {
-		return fmt.Errorf("a user with a name has no gid or groups of its own")
+	if u.Name != nil && u.Groups != nil {
+		return fmt.Errorf("a user with a name has no groups of its own")
+	}
+	if u.Group != nil && (u.GID != nil || u.Groups != nil) {
+		return fmt.Errorf("a user has either a group or a gid with groups")
 	}
 	var numbers []int
 	if u.UID != nil {
@@ -59,7 +64,21 @@ func (u *userSpec) valid() error {
 	return nil
 }
 
-// unknownUser is the error of a name that /etc/passwd does not have.
+// text is the user as an image's USER spells it.
+func (u *userSpec) text() string {
+	user, group := "", ""
+	if u.Name != nil {
+		user = *u.Name
+	} else if u.UID != nil {
+		user = strconv.Itoa(*u.UID)
+	}
+	if u.Group != nil {
+		group = ":" + *u.Group
+	}
+	return user + group
+}
+
+// unknownUser is the error of a name that /etc/passwd, or of a group that /etc/group does not have.
 type unknownUser string
 
 func (u unknownUser) Error() string { return fmt.Sprintf("unknown user %q", string(u)) }
@@ -95,6 +114,20 @@ func lookupUserIn(u *userSpec, passwd, group string) (*identity, error) {
 		return nil, fmt.Errorf("%s: %w", passwd, err)
 	case u.Name != nil && !found:
 		return nil, unknownUser(*u.Name)
+	}
+	if u.Group != nil {
+		gid := -1
+		scanColons(group, 4, func(f []string) bool {
+			if f[0] == *u.Group {
+				gid = number(f[2])
+			}
+			return gid < 0
+		})
+		if gid < 0 {
+			return nil, unknownUser(u.text())
+		}
+		id.GID = gid
+		return id, nil
 	}
 	if found && u.GID == nil {
 		scanColons(group, 4, func(f []string) bool {

@@ -28,6 +28,9 @@ func TestLookupUser(t *testing.T) {
 		"uid known":       {userSpec{UID: ptr(1000)}, identity{1000, 1001, []int{50, 10}, "/home/app"}},
 		"uid unknown":     {userSpec{UID: ptr(4711)}, identity{4711, 0, []int{}, "/"}},
 		"uid and gid":     {userSpec{UID: ptr(1000), GID: ptr(3)}, identity{1000, 3, []int{}, "/home/app"}},
+		"uid and group":   {userSpec{UID: ptr(1000), Group: ptr("staff")}, identity{1000, 50, []int{}, "/home/app"}},
+		"name and group":  {userSpec{Name: ptr("app"), Group: ptr("wheel")}, identity{1000, 10, []int{}, "/home/app"}},
+		"name and gid":    {userSpec{Name: ptr("app"), GID: ptr(77)}, identity{1000, 77, []int{}, "/home/app"}},
 		"all numbers":     {userSpec{UID: ptr(5), GID: ptr(3), Groups: &[]int{1, 2}}, identity{5, 3, []int{1, 2}, "/"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -36,6 +39,13 @@ func TestLookupUser(t *testing.T) {
 				t.Fatalf("%+v %v, want %+v", got, err, c.want)
 			}
 		})
+	}
+	for _, name := range []string{"none", "bad", ""} {
+		var unknown unknownUser
+		spec := userSpec{Name: ptr("app"), Group: &name}
+		if _, err := lookupUserIn(&spec, dir+"/passwd", dir+"/group"); !errors.As(err, &unknown) {
+			t.Errorf("group %q: %v", name, err)
+		}
 	}
 	for _, name := range []string{"none", "", "broken", "short", "max", "+nis"} {
 		var unknown unknownUser

@@ -83,8 +83,8 @@ def seed(sandbox: Sandbox, nonce: str) -> PhaseRequest:
         sandbox.verifier_user,
         *(_hook_user(sandbox, h.user) for h in _hooks(sandbox)),
     )
-    checks = dict.fromkeys(user.name for user in named if user.name is not None)
-    prepare: list[PrepareOp] = [Tools(TOOLS), *(CheckUser(name) for name in checks if name is not None)]
+    checks = dict.fromkeys(CheckUser(user.name, user.group) for user in named if user.name is not None)
+    prepare: list[PrepareOp] = [Tools(TOOLS), *checks]
     prepare += [Directory(path, "0777") for path in (LOGS_AGENT, LOGS_VERIFIER, LOGS_ARTIFACTS)]
     if sandbox.workdir is not None:
         prepare.append(Directory(sandbox.workdir, "0755", sandbox.agent_user, existing="keep"))

@@ -56,13 +56,15 @@ class Tools:
 
 @dataclass(frozen=True)
 class CheckUser:
-    """The sandbox must know this user name."""
+    """The sandbox must know this user name, and this group name."""
 
     name: str
+    group: str | None = None
     required: bool = True
 
     def to_wire(self) -> dict[str, Any]:
-        return {"op": "user", "name": self.name, "required": self.required}
+        group = {"group": self.group} if self.group is not None else {}
+        return {"op": "user", "name": self.name, **group, "required": self.required}
 
 
 @dataclass(frozen=True)
