@@ -1,6 +1,6 @@
 """The floor: the least that a hand-written driver needs for one trial. No operator, no custom resource, no checks.
 
-    python -m bench.floor [-n 10] [--at-a-time 1] [--mode shared|separate|overlap]
+    python -m bench.floor [-n 10] [--at-a-time 1] [--mode shared|separate|overlap] [--volume]
 
 One trial: create a pod that sleeps → running → upload solution/ by tar → run solve.sh → [separate: fetch /app by tar,
 delete the pod and wait until its container has ended, put /app into a second pod, which with `overlap` is created
@@ -31,10 +31,15 @@ KEEP_ALIVE = "mkdir -p /app /logs/verifier; trap exit TERM; sleep infinity & wai
 class Floor:
     """Trials in one namespace, by hand."""
 
-    def __init__(self, kube: Kube, namespace: str, *, mode: str = "shared", image: str = IMAGE) -> None:
+    def __init__(
+        self, kube: Kube, namespace: str, *, mode: str = "shared", image: str = IMAGE, volume: bool = False
+    ) -> None:
+        """`volume`: give the pod an empty volume. The kubelet looks for mounted volumes every 300 ms, so that a pod
+        with any volume starts 0.3 s later than one with none."""
         self._kube = kube
         self._namespace = namespace
         self._mode = mode
+        self._volume = volume
         self._image = image
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self._running: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -54,7 +59,7 @@ class Floor:
 
     async def trial(self) -> tuple[float, str]:
         """Seconds until the reward was known, and the pod that is going away."""
-        name = f"floor-{next(self._numbers)}"
+        name = f"floor-{next(self._numbers)}" + ("-volume" if self._volume else "")
         began = last = time.monotonic()
 
         def step(what: str) -> None:
@@ -96,7 +101,7 @@ class Floor:
         return second
 
     async def _start(self, name: str) -> None:
-        await self._kube.request("POST", self._pods, _pod(name, self._image))
+        await self._kube.request("POST", self._pods, _pod(name, self._image, volume=self._volume))
         await self._running[name].wait()
 
     async def _put(self, name: str, archive: bytes) -> None:
@@ -114,8 +119,11 @@ class Floor:
             self._ended[name].set()
 
 
-def _pod(name: str, image: str) -> dict[str, Any]:
+def _pod(name: str, image: str, *, volume: bool) -> dict[str, Any]:
     key, value = LABEL.split("=")
+    main: dict[str, Any] = {"name": "main", "image": image, "command": ["sh", "-c", KEEP_ALIVE]}
+    if volume:
+        main["volumeMounts"] = [{"name": "empty", "mountPath": "/mnt"}]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -125,7 +133,8 @@ def _pod(name: str, image: str) -> dict[str, Any]:
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 5,
-            "containers": [{"name": "main", "image": image, "command": ["sh", "-c", KEEP_ALIVE]}],
+            "containers": [main],
+            "volumes": [{"name": "empty", "emptyDir": {}}] if volume else [],
         },
     }
 
@@ -157,12 +166,13 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=10, help="trials")
     parser.add_argument("--at-a-time", type=int, default=1)
+    parser.add_argument("--volume", action="store_true", help="pods with an empty volume: 0.3 s later")
     parser.add_argument("--mode", choices=["shared", "separate", "overlap"], default="shared")
     options = parser.parse_args()
     async with (
         Kube(kubeconfig()) as kube,
         namespace(kube) as space,
-        Floor(kube, space, mode=options.mode).watching() as floor,
+        Floor(kube, space, mode=options.mode, volume=options.volume).watching() as floor,
     ):
         wall = await many(floor, options.n, options.at_a_time)
     print(figures.machine())

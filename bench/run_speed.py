@@ -126,33 +126,42 @@ class Bench:
             operator.start()
             operator.ready()
             try:
-                hand = floor.Floor(kube, space)
-                async with hand.watching(), Runs(kube, space, "run").watching() as runs:
+                hand, with_volume = floor.Floor(kube, space), floor.Floor(kube, space, volume=True)
+                async with (
+                    hand.watching(),
+                    with_volume.watching(),
+                    Runs(kube, space, "run").watching() as runs,
+                ):
                     await asyncio.sleep(1)  # both watches are open by then
                     self.found["rss_idle_mib"] = operator.rss() / 2**20
-                    await self._pairs(hand, runs)
+                    await self._pairs(hand, with_volume, runs)
                     await self._throughput(hand, runs)
                     await self._memory(operator, runs)
             finally:
                 operator.stop()
             await self._cost(kube, space)
 
-    async def _pairs(self, hand: floor.Floor, runs: Runs) -> None:
+    async def _pairs(self, hand: floor.Floor, with_volume: floor.Floor, runs: Runs) -> None:
         first, name = await runs.run()
         await runs.complete(name)
-        pairs = []
+        pairs, other = [], []
         for _ in range(self.options.pairs):
             by_hand, pod = await hand.trial()
             await hand.gone(pod)
             ours, name = await runs.run()
             await runs.complete(name)
             pairs.append((ours, by_hand))
+            slower, pod = await with_volume.trial()
+            await with_volume.gone(pod)
+            other.append((ours, slower))
         found = figures.ratio(pairs)
         print(f"first run, image record not cached: {first:.2f} s")
         print(f"floor, reward known:         {figures.summary([b for _, b in pairs])}")
         print(f"run, reward in status:       {figures.summary([a for a, _ in pairs])}")
         print(f"ratio of medians: {figures.told(found)}, target at most {TARGET_RATIO}")
-        self.found |= {"first_s": first, "pairs_s": pairs, "ratio": found}
+        print(f"floor whose pod has a volume: {figures.summary([b for _, b in other])}")
+        print(f"ratio to that: {figures.told(figures.ratio(other))}", flush=True)
+        self.found |= {"first_s": first, "pairs_s": pairs, "ratio": found, "with_volume_s": [b for _, b in other]}
 
     async def _throughput(self, hand: floor.Floor, runs: Runs) -> None:
         count, at_a_time = self.options.runs, self.options.at_a_time

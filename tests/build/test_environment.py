@@ -2,10 +2,10 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.decide import worlds
 
 from taskfold.build import environment
 from taskfold.contract import environment as contract
-from tests.decide import worlds
 
 VALUES = st.sampled_from(["plain", "${HOST}", "${NONE:-default}", "a${HOST}b", ""])
 

@@ -1,12 +1,12 @@
 """build/phases.py: what each phase asks of the helper, for every kind of user and agent."""
 
 import pytest
+from tests.decide import worlds
 
 from taskfold.build import phases
 from taskfold.contract.dockerfile import ImageConfig
 from taskfold.contract.images import RecordedImage
 from taskfold.protocol.phase import CheckUser, Directory, Read, Reset, Tools, Unpack, User
-from tests.decide import worlds
 
 NONCE = "1" * 32
 IMAGE_USER = User(uid=1000, gid=1000, groups=(44,))

@@ -10,12 +10,12 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.decide import worlds
 
 from taskfold.api.settings import Settings
 from taskfold.build import pod
 from taskfold.contract.dockerfile import ImageConfig
 from taskfold.contract.images import RecordedImage
-from tests.decide import worlds
 
 GOLDENS = Path(__file__).parent / "goldens"
 DIGEST = "sha256:" + "9" * 64
@@ -195,7 +195,9 @@ def test_what_a_template_could_fill_is_never_in_a_manifest(templates, literals):
 
 
 def test_hints_lose_to_the_image_on_record_and_to_the_task():
-    env = {each["name"]: each["value"] for each in made(task=LIMITED, recorded=RECORDED)["spec"]["containers"][0]["env"]}
+    env = {
+        each["name"]: each["value"] for each in made(task=LIMITED, recorded=RECORDED)["spec"]["containers"][0]["env"]
+    }
     assert (env["GOMAXPROCS"], env["OMP_NUM_THREADS"], env["PATH"]) == ("7", "1", "/bin")
 
 

@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from tests.decide import worlds
 
 from taskfold.api.phases import Phase
 from taskfold.api.status import Failure, Stage, VerifierStatus
 from taskfold.api.taskrun import TaskRunStatus
 from taskfold.build import result
-from tests.decide import worlds
 
 REFUSED = TaskRunStatus(
     phase=Phase.FAILED,
@@ -46,7 +46,9 @@ def test_every_ending_has_the_same_keys(document, outcome, reward):
 
 
 def test_the_document_names_what_the_issue_asks_for():
-    wanted = "name outcome phase reward rewards reward_components masked failure message warnings verifier agent timings"
+    wanted = (
+        "name outcome phase reward rewards reward_components masked failure message warnings verifier agent timings"
+    )
     assert {*wanted.split(), "store"} <= SHAPE
 
 

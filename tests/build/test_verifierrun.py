@@ -1,9 +1,10 @@
 """build/verifierrun.py: the manifest says about verification what the run says, and nothing else."""
 
+from tests.decide import worlds
+
 from taskfold.api import unsupported
 from taskfold.api.verifierrun import VerifierRun
 from taskfold.build import verifierrun
-from tests.decide import worlds
 
 
 def made(**spec):
@@ -30,7 +31,10 @@ def test_the_runs_words_about_verification_go_along():
         secretsFrom=[{"name": "s"}],
         verifier={
             "timeoutSeconds": 5,
-            "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+            "env": [
+                {"name": "A", "value": "1"},
+                {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            ],
         },
     )
     spec = VerifierRun.parse(manifest).spec

@@ -44,7 +44,9 @@ def toml(
     """task.toml with env tables."""
     text = DEFAULT_TOML + (f"cpus = {cpus}\n" if cpus else "")
     for table, env in (("environment", environment), ("verifier", verifier)):
-        text += f"[{table}.env]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in env.items())
+        text += f"[{table}.env]\n" + "".join(
+            f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in env.items()
+        )
     return text + more
 
 
@@ -139,6 +141,16 @@ def test_later_sources_win_prefixes_count_and_optional_ones_may_be_missing(statu
     environmentFrom=FROM,
 )
 def test_the_oracle_gets_solution_env(status: Status) -> None:
+    assert not broken(status)
+
+
+ODD = {"A": "plain", "B": "$(A)", "C": "$$(A)", "D": "$A `id`", "E": "two\nlines \"quoted\" 'so' ü🙂 \\"}
+
+
+@pytest.mark.parametrize("table", ["environment", "verifier"])
+@ahead.run(lambda table: task(facts(**has(**ODD)), toml=toml(**{table: ODD})))
+def test_a_literal_value_arrives_as_it_is_written(status: Status, table: str) -> None:
+    """Kubernetes would expand `$(A)` in a pod's env."""
     assert not broken(status)
 
 

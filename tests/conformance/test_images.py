@@ -31,7 +31,7 @@ TOOLS = {
     "no-bash": ("verifier_error", ["bash"]),
     "no-timeout": ("verifier_error", ["timeout"]),
     "no-tar": ("provider_unavailable", ["tar", "gzip", "find"]),
-    "no-shell": ("verifier_error", ["bash", "timeout", "tar", "gzip", "find"]),
+    "no-shell": ("provider_unavailable", ["bash", "timeout", "tar", "gzip", "find"]),
 }
 
 
@@ -170,6 +170,23 @@ def test_a_dockerfile_that_asks_for_more_than_a_pull_is_refused_for_now(status: 
     assert (status["phase"], status["failure"]["terminal"]) == ("Failed", True)
     assert "environment/Dockerfile" in status["failure"]["message"]
     assert "not supported yet" in status["failure"]["message"]
+
+
+@pytest.mark.parametrize("prebuilt", [True, False])
+@ahead.run(
+    lambda prebuilt: (
+        task(ONE, toml=image(f"{TEST}/named-user:1"))
+        if prebuilt
+        else dockerfile(f"FROM {TEST}/named-user:1\nENV A=1\n", ONE)
+    ),
+    podRetention="Always",
+)
+def test_the_status_names_the_image_and_the_digest_that_ran(
+    cluster: harness.Cluster, namespace: str, run_name: str, status: Status, prebuilt: bool
+) -> None:
+    ran = cluster.core.read_namespaced_pod(status["podName"], namespace).status.container_statuses[0].image_id
+    assert status["task"]["image"] == f"{TEST}/named-user:1"
+    assert status["task"]["imageDigest"].rpartition("@")[2] == ran.rpartition("@")[2]
 
 
 # -- images that cannot be had -------------------------------------------------------------------------------------

@@ -165,9 +165,10 @@ def test_a_lost_pod_keeps_its_row_and_says_that_its_files_are_lost(
     status = cluster.finished(namespace, name)
     assert (status["phase"], status["failure"]["kind"]) == ("Masked", "provider_unavailable")
     assert status["failure"]["reason"] == "PodDeleted"
-    assert document(operator, status, "row.json")["outcome"] == "masked"
     assert document(operator, status, "collected.json")["error"]
     assert any("could not be kept" in warning or "could be kept" in warning for warning in status["warnings"])
+    uid = cluster.run(namespace, name)["metadata"]["uid"]
+    assert document(operator, status, "row.json") == result(namespace, name, uid, status, "masked")
 
 
 def test_running_out_of_memory_is_masked_as_such_or_at_least_said(run: Runner) -> None:

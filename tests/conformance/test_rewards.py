@@ -1,6 +1,7 @@
 """Reward files, on a real cluster (seed "Reward files"; C3 to C5, C7 to C9)."""
 
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -137,6 +138,38 @@ def test_any_number_of_components_is_summed_and_the_status_stays_small(
     assert (status["phase"], status["reward"]) == ("Succeeded", "500")
     assert len(str(status)) < 16 * 1024
     assert len(status["rewards"]) < 500
+
+
+ODD_KEYS = {
+    "no characters": "",
+    "long": "k" * 20_000,
+    "control characters": "a\x00b\n\x1b[31m",
+    "other scripts": "ключ 🙂 " * 40,
+    "a path": "../../a/b~1c",
+}
+
+
+@pytest.mark.parametrize("kind", ODD_KEYS)
+@ahead.run(lambda kind: task(writes("reward.json", json.dumps({"reward": 0.5, ODD_KEYS[kind]: 2}))))
+def test_a_metric_may_have_any_name(status: Status, kind: str) -> None:
+    assert (status["phase"], status["reward"]) == ("Succeeded", "0.5")
+    assert "failure" not in status
+
+
+@ahead.run(task('printf \'{"reward": 1, "\\ud800": 2}\' > /logs/verifier/reward.json'))
+def test_a_name_that_is_no_text_is_invalid(status: Status) -> None:
+    assert counted_zero(status)
+    assert ahead.failure(status) == INVALID
+
+
+@pytest.mark.parametrize(
+    ("text", "reward"), [("1e-400", "0"), ("-0.0", "0"), ("1e22", "1e+22"), ("0.1", "0.1"), ("123456789.125",) * 2]
+)
+@ahead.run(lambda text: task(writes("reward.txt", text)))
+def test_the_reward_of_the_status_is_the_same_number(status: Status, text: str, reward: str) -> None:
+    assert status["reward"] == reward
+    assert float(status["reward"]) == float(text)
+    assert "failure" not in status
 
 
 # -- what else decides, and what does not --------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def test_a_valid_transcript_of_the_agents_own_is_kept_as_1_7(status: Status, ver
 )
 @ahead.run(
     task(facts(built=transcript_has('t["schema_version"] == "ATIF-v1.7" and t["agent"]["name"] == "script"'))),
-    script,
+    lambda written: script(f"cd /; {written}"),
 )
 def test_an_invalid_transcript_is_replaced_by_a_valid_one(status: Status, written: str) -> None:
     assert not broken(status)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from tests.decide import worlds
+
 from taskfold.api.phases import Phase
 from taskfold.api.status import JournalPhase
 from taskfold.api.taskrun import TaskRun
@@ -17,8 +19,8 @@ from taskfold.api.verifierrun import VerifierRun
 from taskfold.contract.loader import Task
 from taskfold.decide import plan as plans
 from taskfold.decide import pod as pods
-from taskfold.decide import taskrun, verifierrun
 from taskfold.decide import status as to
+from taskfold.decide import taskrun, verifierrun
 from taskfold.decide.world import (
     Admission,
     PhaseActive,
@@ -30,7 +32,6 @@ from taskfold.decide.world import (
     VerifierWorld,
 )
 from taskfold.protocol.phase import PhaseResult, User
-from tests.decide import worlds
 
 Pick = Callable[[Sequence[Any]], Any]
 """Chooses one: a Hypothesis draw, or the first for a calm world."""

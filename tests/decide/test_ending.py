@@ -1,6 +1,7 @@
 """decide/ending.py: verdict → files → row → pod gone or kept → complete → time to live."""
 
 import pytest
+from tests.decide import worlds
 
 from taskfold.api.conditions import Condition
 from taskfold.api.phases import Phase
@@ -9,7 +10,6 @@ from taskfold.api.status import Stage
 from taskfold.decide import ending, taskrun
 from taskfold.decide import plan as plans
 from taskfold.decide import status as to
-from tests.decide import worlds
 
 KEPT = {"error": "", "files": {"key": "files.tar"}}
 DELETE_POD = plans.DeletePod(worlds.POD, worlds.POD_UID)

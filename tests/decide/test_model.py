@@ -5,10 +5,10 @@ import collections
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from taskfold.api.phases import Phase
 from tests.decide import worlds
 from tests.decide.model import Cluster
+
+from taskfold.api.phases import Phase
 
 CHAOS, CALM = 25, 60
 HOOKED = worlds.task('verifier.collect = [{ command = "true" }]')

@@ -1,11 +1,11 @@
 """decide/pod.py: pod objects as kubelets, schedulers and node controllers leave them → standing and loss."""
 
 import pytest
+from tests.decide import worlds
 
 from taskfold.api.reasons import Reason
 from taskfold.decide import pod as pods
 from taskfold.decide.pod import Standing
-from tests.decide import worlds
 
 RECORDED = worlds.stopped("Completed", 0, "{}", name="record")
 PULLING = worlds.waits("PodInitializing")
@@ -15,7 +15,12 @@ STANDINGS = [
     ("no status at all", {}, None, Standing.UNSCHEDULED),
     ("pending, unscheduled", {"phase": "Pending"}, None, Standing.UNSCHEDULED),
     ("bound, kubelet silent", {"phase": "Pending"}, "node-1", Standing.STARTING),
-    ("creating", {"phase": "Pending", "containerStatuses": [worlds.waits("ContainerCreating")]}, "n", Standing.STARTING),
+    (
+        "creating",
+        {"phase": "Pending", "containerStatuses": [worlds.waits("ContainerCreating")]},
+        "n",
+        Standing.STARTING,
+    ),
     (
         "init container runs",
         {
@@ -28,7 +33,13 @@ STANDINGS = [
     ),
     *(
         (reason, {"phase": "Pending", "containerStatuses": [worlds.waits(reason)]}, "node-1", Standing.PULL_FAILING)
-        for reason in ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ErrImageNeverPull", "InvalidImageName")
+        for reason in (
+            "ErrImagePull",
+            "ImagePullBackOff",
+            "RegistryUnavailable",
+            "ErrImageNeverPull",
+            "InvalidImageName",
+        )
     ),
     (
         "an init container's image cannot be pulled",

@@ -1,6 +1,7 @@
 """decide/sandbox.py: from an admitted run to a sandbox that is ready."""
 
 import pytest
+from tests.decide import worlds
 
 from taskfold.api.conditions import summarize
 from taskfold.api.phases import Phase
@@ -9,7 +10,6 @@ from taskfold.api.status import JournalPhase, Stage
 from taskfold.decide import plan as plans
 from taskfold.decide import sandbox, taskrun
 from taskfold.decide.world import Admission, Refusal
-from tests.decide import worlds
 
 CREATE = plans.CreatePod(worlds.POD, 1, 1, record=False)
 SAME = Admission(worlds.TASK_DIGEST, worlds.TASK)

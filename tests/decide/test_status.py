@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.decide import worlds
 
 from taskfold.api.common import MAX_WARNINGS
 from taskfold.api.phases import Phase
@@ -12,7 +13,6 @@ from taskfold.api.reasons import Reason
 from taskfold.api.status import MAX_JOURNAL, JournalPhase, Stage
 from taskfold.api.taskrun import TaskRunStatus
 from taskfold.decide import status as to
-from tests.decide import worlds
 
 MOMENTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 

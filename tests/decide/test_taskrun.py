@@ -1,6 +1,7 @@
 """decide/taskrun.py: every rung of the ladder, in the order of a run's life."""
 
 import pytest
+from tests.decide import worlds
 
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
@@ -10,7 +11,6 @@ from taskfold.decide import plan as plans
 from taskfold.decide import taskrun
 from taskfold.decide.world import Admission, PhaseActive, PhaseRefused, PhaseUnreached, Refusal
 from taskfold.protocol.phase import FileState
-from tests.decide import worlds
 
 FINAL = [phase for phase in Phase if phase.final]
 ADMISSION = Admission(worlds.TASK_DIGEST, worlds.TASK)
@@ -450,7 +450,11 @@ def test_the_verdict_is_copied_whole():
     status = plan.status
     assert status is not None
     assert (status.reward, status.rewards, status.reward_components) == ("0.25", {"style": 0.25}, ["style"])
-    assert (status.verifier.uid, status.verifier.return_code, status.verifier.mode) == (worlds.VERIFIER_UID, 0, "shared")
+    assert (status.verifier.uid, status.verifier.return_code, status.verifier.mode) == (
+        worlds.VERIFIER_UID,
+        0,
+        "shared",
+    )
     assert status.warnings == ["a hook failed"]
     assert (status.timings["verification"], status.timings["total"]) == (2.5, 20.0)
     assert worlds.reason_of(plan) is Reason.VERDICT_REACHED

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.decide import worlds
 
 from taskfold.api import status as api_status
 from taskfold.api.phases import Phase
@@ -12,7 +13,6 @@ from taskfold.decide import plan as plans
 from taskfold.decide import verifierrun
 from taskfold.decide.world import PhaseActive, PhaseRefused, PhaseUnreached
 from taskfold.protocol.phase import FileState
-from tests.decide import worlds
 
 HOOKED = worlds.task('[[verifier.collect]]\ncommand = "make report"\ntimeout_sec = 30')
 TEST = worlds.program("test")

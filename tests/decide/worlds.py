@@ -107,9 +107,7 @@ def queued(**changes: Any) -> TaskRunStatus:
 def placed(phase: Phase = Phase.SEEDING, *, seeded: float | None = None, **changes: Any) -> TaskRunStatus:
     """The pod stands in the status with its journal. `seeded`: seconds since the seed phase ended."""
     tries, since = changes.pop("tries", 1), changes.pop("since", 20.0)
-    attempt = Attempt(
-        number=1, tries=tries, start_time=ago(since), pod_name=POD, pod_uid=POD_UID, node_name="node-1"
-    )
+    attempt = Attempt(number=1, tries=tries, start_time=ago(since), pod_name=POD, pod_uid=POD_UID, node_name="node-1")
     journal = [
         entry(JournalPhase.SEED, SEED, tries, ended_at=ago(seeded) if seeded is not None else None),
         entry(JournalPhase.AGENT, AGENT, tries),

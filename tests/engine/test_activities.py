@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from tests.decide import worlds
+from tests.engine import clock
 
 from taskfold.decide.world import PhaseActive, PhaseDone, PhaseRefused, PhaseUnreached
 from taskfold.effects import errors
@@ -10,8 +12,6 @@ from taskfold.effects.sandbox import Started
 from taskfold.engine import activities
 from taskfold.engine.activities import Activities
 from taskfold.engine.watch import Key, Kind
-from tests.decide import worlds
-from tests.engine import clock
 
 KEY, OTHER = Key(Kind.TASK_RUN, "team", "a"), Key(Kind.TASK_RUN, "team", "b")
 NONCE = worlds.AGENT

@@ -19,7 +19,11 @@ CREATIONS = {
         Waiting,
         Reason.POD_REJECTED,
     ),
-    "admission": (errors.Forbidden('violates PodSecurity "restricted:latest"', status=403), Refused, Reason.POD_REJECTED),
+    "admission": (
+        errors.Forbidden('violates PodSecurity "restricted:latest"', status=403),
+        Refused,
+        Reason.POD_REJECTED,
+    ),
     "invalid": (errors.Invalid("must be less than or equal to memory limit", status=422), Refused, Reason.POD_REJECTED),
     "bad request": (errors.BadRequest("unknown field", status=400), Refused, Reason.POD_REJECTED),
 }

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine import clock
 
 from taskfold.engine import queue
 from taskfold.engine.queue import KeyedQueue
-from tests.engine import clock
 
 Work = Callable[[str], Awaitable[float | None]]
 
@@ -166,7 +166,9 @@ def test_what_waits_and_what_is_in_work_is_counted():
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0.0, 0.5, 3.0]), st.sampled_from([0.0, 1.0])), max_size=15),
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from([0.0, 0.5, 3.0]), st.sampled_from([0.0, 1.0])), max_size=15
+    ),
     st.integers(1, 3),
 )
 def test_no_wish_is_lost(moves, workers):

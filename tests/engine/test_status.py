@@ -3,6 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.decide import worlds
+from tests.engine import fakes
 
 from taskfold.api import bounds, conditions
 from taskfold.api.phases import Phase
@@ -10,8 +12,6 @@ from taskfold.api.reasons import Reason
 from taskfold.api.status import MAX_STATUS_BYTES
 from taskfold.decide.plan import Note
 from taskfold.engine import status as statuses
-from tests.decide import worlds
-from tests.engine import fakes
 
 LEAVES = st.booleans() | st.text(max_size=3) | st.lists(st.integers(0, 3), max_size=2)
 TABLES = st.recursive(

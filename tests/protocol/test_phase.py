@@ -34,6 +34,7 @@ def go_keys(struct: str) -> set[str]:
 OPERATIONS = {
     "tools": phases.Tools(("bash", "tar")),
     "user": phases.CheckUser("app"),
+    "user with a group": phases.CheckUser("app", "staff"),
     "reset": phases.Reset("/tests", ("keep.txt",)),
     "directory": phases.Directory("/app", "0755", User(name="app"), existing="keep"),
     "directory, nobody's": phases.Directory("/logs/agent", "0777"),
@@ -78,23 +79,15 @@ def test_a_request_has_only_keys_that_the_helper_knows(wire, struct):
     assert set(wire) <= go_keys(struct)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="product: an image's USER `app:staff` becomes a wire user with `group`, which helper/users.go does not know: "
-    "every phase of such a run is refused as Protocol",
+@pytest.mark.parametrize(
+    "user",
+    [User(name="app", group="staff"), User(uid=5, group="staff"), User(name="app", gid=50)],
+    ids=["name and group", "uid and group", "name and gid"],
 )
-def test_a_user_with_a_group_by_name_is_known_to_the_helper():
-    assert set(User(name="app", group="staff").to_wire()) <= go_keys("userSpec")
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="product: an image's USER `app:50` becomes name and gid, which userSpec.valid refuses",
-)
-def test_a_user_by_name_carries_no_numbers():
-    source = (HELPER / "users.go").read_text()
-    refused = "a user with a name has no gid or groups of its own" in source
-    assert not (refused and {"name", "gid"} <= set(User(name="app", gid=50).to_wire()))
+def test_every_spelling_of_an_images_user_is_known_to_the_helper(user):
+    wire = user.to_wire()
+    assert set(wire) <= go_keys("userSpec")
+    assert ("name" in wire) is not ("uid" in wire)
 
 
 def test_the_whole_request_word_for_word():
@@ -107,6 +100,7 @@ def test_the_whole_request_word_for_word():
         "prepare": [
             {"op": "tools", "names": ["bash", "tar"], "required": False},
             {"op": "user", "name": "app", "required": True},
+            {"op": "user", "name": "app", "group": "staff", "required": True},
             {"op": "reset", "path": "/tests", "keep": ["keep.txt"]},
             {"op": "directory", "path": "/app", "mode": "0755", "user": {"name": "app"}, "existing": "keep"},
             {"op": "directory", "path": "/logs/agent", "mode": "0777", "user": None, "existing": "own"},
