@@ -159,6 +159,6 @@ BROKEN = ["", "no", "[]", "{}", '{"uid": "x", "gid": 0, "groups": []}', json.dum
 @pytest.mark.parametrize("record", BROKEN)
 async def test_a_broken_record_is_never_kept(store, record):
     found = ImageUsers(store, "default")
-    with pytest.raises(ValueError, match="not a record|invalid literal"):
+    with pytest.raises(ValueError, match=r"not a record|invalid literal"):
         await found.put("python:3", "sha256:abc", record)
     assert await found.get("python:3") is None

@@ -149,8 +149,8 @@ async def test_any_other_error_is_told_and_left_to_the_queues_delay(operator):
 
 @pytest.mark.xfail(
     strict=True,
-    reason="product: `_explain` sends its patch also when it is empty: a call for each failing reconcile. When it is not "
-    "empty, its own event wakes the key at once, past the queue's growing delay",
+    reason="product: `_explain` sends its patch also when it is empty: a call for each failing reconcile. When it is "
+    "not empty, its own event wakes the key at once, past the queue's growing delay",
 )
 async def test_the_same_error_again_is_not_written_again(operator):
     await admitted(operator)
