@@ -29,8 +29,8 @@ def test_the_seed_checks_tools_then_users_then_makes_the_folders_and_runs_nothin
     request = phases.seed(sandbox(task), NONCE)
     assert request.prepare == [
         Tools(("bash", "timeout", "tar", "gzip", "find")),
-        CheckUser("app"),
-        CheckUser("judge"),
+        CheckUser(User("app")),
+        CheckUser(User("judge")),
         Directory("/logs/agent", "0777"),
         Directory("/logs/verifier", "0777"),
         Directory("/logs/artifacts", "0777"),
@@ -41,25 +41,20 @@ def test_the_seed_checks_tools_then_users_then_makes_the_folders_and_runs_nothin
 
 def test_the_users_of_hooks_are_checked_too():
     task = worlds.task('verifier.collect = [{ command = "x", user = "keeper" }, { command = "y", user = 7 }]')
-    assert CheckUser("keeper") in phases.seed(sandbox(task), NONCE).prepare
+    assert CheckUser(User("keeper")) in phases.seed(sandbox(task), NONCE).prepare
 
 
 def test_a_name_is_checked_once_and_a_number_never():
     task = worlds.task('agent.user = "app"', 'verifier.user = "app"')
     checks = [op for op in phases.seed(sandbox(task), NONCE).prepare if isinstance(op, CheckUser)]
-    assert checks == [CheckUser("app")]
+    assert checks == [CheckUser(User("app"))]
     numbers = worlds.task("agent.user = 5", "verifier.user = 6")
     assert not [op for op in phases.seed(sandbox(numbers), NONCE).prepare if isinstance(op, CheckUser)]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="product: spec.agent.script.user is not among the users checked at seed (C30): an unknown one costs three "
-    "pods and ends as AgentStartFailed instead of UnknownUser",
-)
 def test_the_scripts_own_user_is_checked_at_seed():
     request = phases.seed(sandbox(agent={"script": {"run": "x", "user": "worker"}}), NONCE)
-    assert CheckUser("worker") in request.prepare
+    assert CheckUser(User("worker")) in request.prepare
 
 
 # -- who runs what -------------------------------------------------------------------------------------------------

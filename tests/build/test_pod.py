@@ -163,7 +163,6 @@ def test_a_fraction_reserves_less_than_the_limit():
 
 
 @pytest.mark.parametrize("resource", ["memory", "ephemeral-storage"])
-@pytest.mark.xfail(strict=True, reason="product: a limit below the operator's request makes a pod that is refused")
 def test_a_runs_own_limit_is_not_below_the_request(resource):
     requests, limits = resources(pod={"resources": {"limits": {resource: "128Mi"}}})
     assert limits[resource] == "128Mi"

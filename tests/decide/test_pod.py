@@ -147,14 +147,12 @@ def test_a_lost_pod_has_one_reason(status, metadata, reason, by_agent):
 
 
 @pytest.mark.parametrize("message", OWN_LIMITS)
-@pytest.mark.xfail(strict=True, reason="product: pod.loss says PodEvicted, StorageLimitExceeded is never used")
 def test_its_own_storage_limit_has_its_own_reason(message):
     lost = pods.loss(worlds.evicted(message))
     assert lost is not None
     assert lost.reason is Reason.STORAGE_LIMIT_EXCEEDED
 
 
-@pytest.mark.xfail(strict=True, reason="product: a pod collected because its node is gone counts as evicted")
 def test_a_pod_without_its_node_is_a_lost_node():
     lost = pods.loss(worlds.seen(disrupted("DeletionByPodGC")))
     assert lost is not None

@@ -89,11 +89,6 @@ def test_a_wait_in_the_queue_ends_with_the_last_words_of_the_conditions():
     assert worlds.failure_of(bare).reason == "PodStartTimeout"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="product: the queue's limit counts from the attempt's start, so tries that took their time (two "
-    "installations over their limit of 1800 s) leave no place for the third, which never waited",
-)
 def test_the_queues_limit_counts_from_this_try():
     failed = worlds.done(worlds.AGENT, worlds.program("install", None, timed_out=True))
     second = taskrun.decide(worlds.world(worlds.running(tries=2, since=3700.0, seeded=1801.0), phases=failed))

@@ -413,11 +413,6 @@ def test_a_verifierrun_that_cannot_be_made_masks_the_run_at_last():
     assert (worlds.phase_of(plan), worlds.failure_of(plan).reason) == (Phase.MASKED, "VerifierError")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="product: CreateVerifierRun comes before the first status that names it; while it is refused (Waiting) "
-    "status.verifier stays unset, so HANDOVER_SECONDS is never looked at and the run waits without a limit",
-)
 def test_a_verifierrun_that_is_refused_from_the_start_masks_the_run_at_last():
     status = worlds.running(seeded=9000.0)
     phases = worlds.done(worlds.AGENT, worlds.program("agent"), seconds_ago=2000.0)
@@ -500,11 +495,6 @@ def test_files_that_a_phase_read_do_not_disturb_the_agents_outcome():
 # -- after a break -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="product: after an outage longer than the agent's limit the first look asks for the phase, and a second "
-    "look before the helper has answered masks the run as DeadlineExceeded although its result is waiting there",
-)
 def test_an_operator_that_comes_back_late_asks_the_sandbox_before_it_gives_up():
     """The exchange was begun a moment ago by this process (`PhaseActive()` without a start that it was told of)."""
     late = worlds.running(seeded=OVERDUE + 3600)

@@ -329,11 +329,6 @@ def test_both_spellings_of_a_reward_agree(reward):
 # -- after a break -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="product: after an outage longer than the verifier's limit a second look before the helper has answered "
-    "masks the run although its verdict is waiting in the sandbox",
-)
 def test_an_operator_that_comes_back_late_asks_the_sandbox_before_it_gives_up():
     late = worlds.verifying(since=7200.0)
     assert verifierrun.decide(worlds.verifier_world(late)).effects == (ASK,)

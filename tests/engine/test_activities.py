@@ -150,11 +150,6 @@ def test_a_refusal_is_an_outcome_that_may_be_tried_again(reason):
 
 
 @pytest.mark.parametrize("failure", [RuntimeError("a bug"), KeyError("sha256")], ids=["RuntimeError", "KeyError"])
-@pytest.mark.xfail(
-    strict=True,
-    reason="product: an error outside of the tree is lost with its task, and the phase counts as active until the "
-    "operator's own deadline, hours later",
-)
 def test_an_unexpected_error_does_not_leave_the_phase_active(failure):
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)

@@ -70,7 +70,6 @@ def test_what_is_not_there_yet_has_its_own_reason():
     assert outcome.of_task(TaskError("steps", file="x", remedy="", unsupported=True)).reason is Reason.UNSUPPORTED_FIELD
 
 
-@pytest.mark.xfail(strict=True, reason="product: MissingVariable is told as InvalidTask; MissingVariable is never used")
 def test_a_missing_variable_has_its_own_reason():
     assert outcome.of_task(MissingVariable({"verifier.env.A": "A"})).reason is Reason.MISSING_VARIABLE
 

@@ -189,7 +189,6 @@ def test_no_wish_is_lost(moves, workers):
     assert all(last[key] >= round(wished[key], 3) for key in wished)
 
 
-@pytest.mark.xfail(strict=True, reason="product: CancelledError out of the work itself ends its worker for ever")
 def test_a_cancellation_that_is_not_the_workers_own_costs_no_worker():
     done = []
 

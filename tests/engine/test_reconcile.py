@@ -147,11 +147,6 @@ async def test_any_other_error_is_told_and_left_to_the_queues_delay(operator):
     assert {**operator.status, "conditions": 0} == {**before, "conditions": 0}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="product: `_explain` sends its patch also when it is empty: a call for each failing reconcile. When it is "
-    "not empty, its own event wakes the key at once, past the queue's growing delay",
-)
 async def test_the_same_error_again_is_not_written_again(operator):
     await admitted(operator)
     operator.client.failures["create pods"] = errors.Unavailable("no answer", sent=True)
@@ -329,11 +324,6 @@ async def test_an_admitted_run_reads_its_snapshot_only(operator, tmp_path):
 @pytest.mark.parametrize(
     "spec", [{"verifier": {"timeoutSeconds": 500_000}}, {"multipliers": {"timeout": 100}}], ids=["own", "scaled"]
 )
-@pytest.mark.xfail(
-    strict=True,
-    reason="product: the pod's deadline counts the task's own verifier limit, not the run's nor the multiplier: the "
-    "kubelet may end a verification that is within its limit",
-)
 async def test_the_pods_deadline_has_room_for_all_limits(operator, spec):
     toml = FILES["task.toml"] + "agent.timeout_sec = 10\nverifier.timeout_sec = 5000\n"
     await admitted(operator, task={"inline": {"files": {**FILES, "task.toml": toml}}}, **spec)
@@ -369,11 +359,6 @@ async def test_without_a_start_slot_the_run_waits_and_is_woken(crowded):
 
 
 @pytest.mark.parametrize("change", [{"cancel": True}, {"suspend": True}], ids=["cancelled", "suspended"])
-@pytest.mark.xfail(
-    strict=True,
-    reason="product: a run that no longer wants its pod stays in the queue of starts; the slot promised to it is never "
-    "given back until the object is deleted. `podStarts` such runs stop the operator",
-)
 async def test_a_queued_run_that_wants_no_pod_any_more_gives_up_its_place(crowded, change):
     await admitted(crowded)
     await steps(crowded, 1)

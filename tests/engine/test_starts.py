@@ -82,11 +82,6 @@ def test_forgetting_a_stranger_changes_nothing():
     assert world.woken == []
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="product: `take` holds nothing back until the watch shows the pod (and `Watch.starting` counts it only once "
-    "it is bound): a burst of reconciles all get the last slot",
-)
 def test_a_slot_that_was_taken_is_not_given_again():
     world = World(1)
     assert world.starts.take(A)

@@ -48,7 +48,6 @@ def test_an_object_made_anew_replaces_the_old_one():
     assert watch.runs["team", "a"].object["metadata"]["uid"] == "u2"
 
 
-@pytest.mark.xfail(strict=True, reason="product: with another uid any version wins, also an older one")
 def test_a_late_event_of_the_object_before_does_not_replace_the_new_one():
     watch = Watch()
     watch.see_run(obj(version="7", uid="u2"))
@@ -117,11 +116,6 @@ def test_a_list_that_is_older_than_an_event_does_not_undo_it():
     assert version(watch.runs, "a") == 30
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="product: a spec that this version cannot read (made under another CRD) raises ValidationError out of "
-    "`see_run` and `replace`: the janitor's task dies, and with it the operator, at every start",
-)
 def test_one_object_that_cannot_be_read_does_not_hide_the_others():
     watch = Watch()
     watch.replace([obj("odd", spec={"task": {}}), obj("a")], [], [], since=20, namespace=None)

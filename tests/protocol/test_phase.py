@@ -33,8 +33,8 @@ def go_keys(struct: str) -> set[str]:
 
 OPERATIONS = {
     "tools": phases.Tools(("bash", "tar")),
-    "user": phases.CheckUser("app"),
-    "user with a group": phases.CheckUser("app", "staff"),
+    "user": phases.CheckUser(User("app")),
+    "user with a group": phases.CheckUser(User("app", group="staff")),
     "reset": phases.Reset("/tests", ("keep.txt",)),
     "directory": phases.Directory("/app", "0755", User(name="app"), existing="keep"),
     "directory, nobody's": phases.Directory("/logs/agent", "0777"),
@@ -256,11 +256,6 @@ def test_another_shape_is_an_error(wire):
         WIRE | {"files": [{"path": "/a", "state": "regular", "base64": "MQ?=="}]},
     ],
     ids=["no time", "null time", "not a time", "NaN", "a code in quotes", "prepared of texts", "base64 with a stain"],
-)
-@pytest.mark.xfail(
-    strict=True,
-    reason="product: parse_result lets wrong types through; they raise later, in decide or in the status write, where "
-    "the reconcile only fails again and again",
 )
 def test_a_wrong_type_is_an_error_here_and_not_later(wire):
     with pytest.raises(phases.ProtocolError):

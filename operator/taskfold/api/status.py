@@ -189,6 +189,7 @@ class Attempt(Model):
     )
     node_name: Word | None = Field(default=None, description="Node of the last pod.")
     start_time: Timestamp | None = Field(default=None, description="When the attempt began.")
+    try_time: Timestamp | None = Field(default=None, description="When its current try began. Unset: with the attempt.")
     end_time: Timestamp | None = Field(default=None, description="When the attempt ended. Unset while it goes on.")
     reason: Word | None = Field(
         default=None, description="Reason why the attempt ended, from the closed list of reasons."

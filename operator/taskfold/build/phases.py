@@ -78,12 +78,9 @@ class Sandbox:
 
 def seed(sandbox: Sandbox, nonce: str) -> PhaseRequest:
     """Check the image, make the folders; nothing of the task runs."""
-    named = (
-        sandbox.agent_user,
-        sandbox.verifier_user,
-        *(_hook_user(sandbox, h.user) for h in _hooks(sandbox)),
-    )
-    checks = dict.fromkeys(CheckUser(user.name, user.group) for user in named if user.name is not None)
+    hooks = (_hook_user(sandbox, hook.user) for hook in _hooks(sandbox))
+    everyone = (_worker(sandbox), sandbox.verifier_user, *hooks)
+    checks = dict.fromkeys(CheckUser(user) for user in everyone if user.name is not None or user.group is not None)
     prepare: list[PrepareOp] = [Tools(TOOLS), *checks]
     prepare += [Directory(path, "0777") for path in (LOGS_AGENT, LOGS_VERIFIER, LOGS_ARTIFACTS)]
     if sandbox.workdir is not None:
@@ -98,9 +95,6 @@ def agent(sandbox: Sandbox, nonce: str, env: Mapping[str, str], install_seconds:
     script = sandbox.run.spec.agent.script
     if script is None:
         raise ValueError("this agent has no phase of its own")
-    user = sandbox.agent_user
-    if script.user is not None:
-        user = User(uid=script.user) if isinstance(script.user, int) else User(name=script.user)
     runs = []
     if script.install:
         runs.append(
@@ -118,8 +112,16 @@ def agent(sandbox: Sandbox, nonce: str, env: Mapping[str, str], install_seconds:
     limit = script.timeout_seconds or sandbox.task.config.agent.timeout_sec
     command = ("bash", "-c", script.run)
     output = Output(f"{LOGS_AGENT}/stdout.txt")
-    runs.append(Run("agent", command, output, env, sandbox.workdir, user, sandbox.timeout(limit)))
+    runs.append(Run("agent", command, output, env, sandbox.workdir, _worker(sandbox), sandbox.timeout(limit)))
     return PhaseRequest(nonce, "agent", (), runs, (Read(TRAJECTORY, TRAJECTORY_BYTES),))
+
+
+def _worker(sandbox: Sandbox) -> User:
+    """Who the agent works as: the run's word, else the task's, else the image's user."""
+    script = sandbox.run.spec.agent.script
+    if script is None or script.user is None:
+        return sandbox.agent_user
+    return User(uid=script.user) if isinstance(script.user, int) else User(name=script.user)
 
 
 def _oracle(sandbox: Sandbox, nonce: str, env: Mapping[str, str]) -> PhaseRequest:

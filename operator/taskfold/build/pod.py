@@ -8,6 +8,7 @@ a template could fill stands in it. The first process of `main` is the helper, n
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from taskfold import protocol
@@ -217,4 +218,22 @@ def _resources(run: TaskRun, task: Task, defaults: PodSettings) -> dict[str, Any
     own: Mapping[str, Any] = run.spec.pod.resources.wire() if run.spec.pod and run.spec.pod.resources else {}
     limits |= {name: str(value) for name, value in (own.get("limits") or {}).items()}
     requests |= {name: str(value) for name, value in (own.get("requests") or {}).items()}
+    # A default request above a limit would make a pod that is refused: the limit is what was asked for.
+    for name, limit in limits.items():
+        if name in requests and name not in (own.get("requests") or {}) and _amount(requests[name]) > _amount(limit):
+            requests[name] = limit
     return {"requests": requests, "limits": limits}
+
+
+_UNITS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY_UNITS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+
+
+def _amount(quantity: str) -> Fraction:
+    """A Kubernetes quantity as a number: `500m`, `2`, `1Gi`, `1e3`."""
+    if quantity[-2:] in _BINARY_UNITS:
+        return Fraction(quantity[:-2]) * Fraction(1 << _BINARY_UNITS[quantity[-2:]])
+    unit = quantity[-1] if quantity[-1] in _UNITS else ""
+    power = _UNITS[unit]
+    scale = Fraction(10**power) if power >= 0 else Fraction(1, 10**-power)
+    return Fraction(quantity.removesuffix(unit)) * scale

@@ -1,12 +1,13 @@
 """The order of an ending: verdict → files in the store → row → pod gone or kept → complete → time to live.
 
-Guarantees: nothing here changes a verdict; a step that cannot be done within its limit is reported and does not keep
-the run from completing; `complete` is written last and once.
+Guarantees: nothing here changes a verdict; files that cannot be copied and a pod that does not go are reported and do
+not keep the run from completing; a store that is down does, for as long as it is: a run is not complete before its row
+is durable. `complete` is written last and once.
 """
 
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
-from taskfold.api.status import Stage
+from taskfold.api.status import Attempt, Stage
 from taskfold.api.taskrun import PodRetention
 from taskfold.decide import pod as pods
 from taskfold.decide import status as to
@@ -46,11 +47,25 @@ def finish(world: RunWorld) -> Plan:
         return Plan(note=_pending(f"removing pod {pod.name}"), effects=delete, again=LOOK_SECONDS)
     notes = _leftovers(world)
     done = to.warned(status, notes).model_copy(
-        update={"complete": True, "completion_time": to.stamp(world.now), "journal": []}
+        update={"complete": True, "completion_time": to.stamp(world.now), "journal": [], "attempts": _closed(world)}
     )
     message = notes[0] if notes else ""
     nonces = (*to.current_nonces(status), *(to.current_nonces(verifier.status) if verifier is not None else ()))
     return Plan(done, Note(Reason.COMPLETED, message), (ForgetPhases(nonces),), again=0)
+
+
+def _closed(world: RunWorld) -> list[Attempt]:
+    """The attempts, the last one with its end."""
+    status = world.run.status
+    if not status.attempts:
+        return []
+    failure = status.failure
+    end = {
+        "end_time": status.verdict_time,
+        "reason": failure.reason if failure is not None else Reason.VERDICT_REACHED.value,
+        "message": failure.message if failure is not None else None,
+    }
+    return [*status.attempts[:-1], status.attempts[-1].model_copy(update=end)]
 
 
 def _pending(message: str) -> Note:
@@ -98,8 +113,8 @@ def expire(world: RunWorld) -> Plan:
     return Plan(effects=(DeleteRun(world.run.metadata.uid),))
 
 
-def refuse(world: RunWorld, reason: Reason, message: str) -> Plan:
-    """An effect was refused for good by the cluster: the run ends, terminal."""
-    stage = Stage.ADMISSION if world.run.status.admitted is None else Stage.SEED
-    status = to.ended(world.run.status, Phase.FAILED, reason, message, stage=stage, now=world.now, terminal=True)
+def refuse(world: RunWorld, reason: Reason, message: str, stage: Stage | None = None) -> Plan:
+    """The task or the request is wrong, or the cluster refused it for good: the run ends, terminal."""
+    where = stage or (Stage.ADMISSION if world.run.status.admitted is None else Stage.SEED)
+    status = to.ended(world.run.status, Phase.FAILED, reason, message, stage=where, now=world.now, terminal=True)
     return Plan(status, Note(reason, message), again=0)

@@ -27,6 +27,10 @@ _START_REASONS = frozenset(
 )
 
 
+_NODE_DISRUPTIONS = frozenset({"DeletionByTaintManager", "DeletionByPodGC"})
+"""Reasons of the condition DisruptionTarget that mean: the node does not answer, or is gone."""
+
+
 class Standing(StrEnum):
     """Where a pod stands on its way to being a sandbox."""
 
@@ -180,10 +184,13 @@ def loss(pod: PodView | None) -> Loss | None:
     if pod is None:
         return GONE
     main = pod.main
+    if pod.reason == "Evicted" and "exceed" in pod.message and "limit" in pod.message:
+        return Loss(Reason.STORAGE_LIMIT_EXCEEDED, pod.message, by_agent=True)
     if pod.reason == "Evicted":
-        own_limit = "exceed" in pod.message and "limit" in pod.message
-        return Loss(Reason.POD_EVICTED, pod.message or "the pod was evicted", by_agent=own_limit)
-    if pod.disruption == "DeletionByTaintManager" or pod.reason == "NodeLost":
+        return Loss(Reason.POD_EVICTED, pod.message or "the pod was evicted", by_agent=False)
+    if pod.reason == "DeadlineExceeded":
+        return Loss(Reason.DEADLINE_EXCEEDED, "the pod's own deadline ended it; no operator lived", by_agent=False)
+    if pod.disruption in _NODE_DISRUPTIONS or pod.reason == "NodeLost":
         return Loss(Reason.NODE_LOST, f"node {pod.node} was lost", by_agent=False)
     if pod.disruption:
         return Loss(Reason.POD_EVICTED, f"the pod was disrupted: {pod.disruption}", by_agent=False)

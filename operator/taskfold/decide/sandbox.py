@@ -13,7 +13,7 @@ from taskfold.decide import pod as pods
 from taskfold.decide import status as to
 from taskfold.decide.plan import CreatePod, DeletePod, Note, Plan, StoreImageUser
 from taskfold.decide.pod import PodView, Standing
-from taskfold.decide.world import Admission, Refusal, RunWorld
+from taskfold.decide.world import Admission, PhaseActive, PhaseUnreached, Refusal, RunWorld
 
 START_FAILING_SECONDS = 30.0
 """How long a container may fail to start before the try is given up: kubelets retry, and some causes pass."""
@@ -97,7 +97,7 @@ def await_start(world: RunWorld, attempt: Attempt) -> Plan:
         case Standing.UNSCHEDULED:
             late = _queued_too_long(world, attempt, Note(Reason.UNSCHEDULABLE, message))
             reason = Reason.UNSCHEDULABLE if message else Reason.POD_STARTING
-            return late or Plan(note=Note(reason, message), again=limits.queue_seconds - age)
+            return late or Plan(note=Note(reason, message), again=max(1.0, limits.queue_seconds - age + 1))
         case Standing.PULL_FAILING if pods.pull_is_hopeless(pod):
             return _fail(world, Reason.IMAGE_PULL_FAILED, message, terminal=True)
         case Standing.PULL_FAILING if age > limits.image_pull_seconds:
@@ -145,8 +145,7 @@ def another_try(world: RunWorld, reason: Reason, message: str) -> Plan:
         number=attempt.number,
         tries=attempt.tries + 1,
         start_time=attempt.start_time,
-        reason=reason.value,
-        message=message,
+        try_time=to.stamp(world.now),
     )
     delete = (DeletePod(attempt.pod_name, attempt.pod_uid),) if attempt.pod_name and attempt.pod_uid else ()
     queued = to.moved(status, Phase.QUEUED, attempts=[*status.attempts[:-1], fresh])
@@ -164,6 +163,25 @@ def overdue(world: RunWorld, seconds: float) -> bool:
     return since is not None and _age(world, since) > seconds
 
 
+def unanswered(world: RunWorld, report: PhaseActive | PhaseUnreached, seconds: float) -> bool:
+    """The phase is past its limit, and this process has asked long enough: after an outage of the operator the
+    outcome may be waiting in the sandbox.
+    """
+    grace = world.settings.limits.agent_grace_seconds
+    return overdue(world, seconds + grace) and report.asked > grace
+
+
+def pod_limit(world: RunWorld) -> float:
+    """Seconds that the pod may work by the limits of all of its phases."""
+    config = world.task.config.verifier if world.task is not None else None
+    own, multipliers = world.run.spec.verifier, world.run.spec.multipliers
+    verifier = (config.timeout_sec if config is not None else 600.0) * (multipliers.timeout if multipliers else 1.0)
+    if own is not None and own.timeout_seconds is not None:
+        verifier = own.timeout_seconds
+    hooks = sum(hook.timeout_sec for hook in config.collect) if config is not None else 0.0
+    return agent_limit(world) + verifier + hooks
+
+
 def agent_limit(world: RunWorld) -> float:
     """Seconds that the agent's phase may take by its own limits, installation included."""
     from_task = world.task.config.agent.timeout_sec if world.task is not None else 28_800.0
@@ -179,7 +197,7 @@ def _age(world: RunWorld, since: str | None) -> float:
 
 def _queued_too_long(world: RunWorld, attempt: Attempt, note: Note | None = None) -> Plan | None:
     limit = world.settings.limits.queue_seconds
-    if _age(world, attempt.start_time) <= limit:
+    if _age(world, attempt.try_time or attempt.start_time) <= limit:
         return None
     if note is None:
         waits = next((c for c in world.run.status.conditions if c.type == "Reconciling"), None)

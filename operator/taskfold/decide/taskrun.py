@@ -72,7 +72,7 @@ def decide(world: RunWorld) -> Plan:
     if world.verifier is not None and world.verifier.status.phase is not None and _has_verdict(world):
         return _copy_verdict(world)
     if status.admitted is not None and status.admitted.spec_digest != world.spec_digest:
-        return ending.refuse(world, Reason.SPEC_CHANGED, _spec_changed(world))
+        return ending.refuse(world, Reason.SPEC_CHANGED, _spec_changed(world), _stage(world))
     if run.spec.cancel:
         return _cancel(world)
     if status.admitted is None:
@@ -146,7 +146,7 @@ def _admit(world: RunWorld) -> Plan:
             "admitted": Admitted(spec_digest=world.spec_digest, task_digest=digest),
             "task": TaskStatus(id=task.id, image=task.image.reference),
             "agent": AgentStatus(name=run.spec.agent.name),
-            "start_time": to.stamp(world.now),
+            "start_time": status.start_time or to.stamp(world.now),
             "store": world.store_prefix,
             "attempts": [Attempt(number=1, tries=1, start_time=to.stamp(world.now))],
         }
@@ -158,12 +158,16 @@ def _admit(world: RunWorld) -> Plan:
 
 
 def _wait_for_source(world: RunWorld, reason: Reason, message: str) -> Plan:
-    created = world.run.metadata.creation_timestamp
-    waited = to.seconds_between(created, to.stamp(world.now)) or 0.0
-    limit = world.settings.limits.source_seconds
-    if waited > limit:
-        return ending.refuse(world, reason, f"{message} (waited {limit:g} s)")
-    return Plan(to.moved(world.run.status, Phase.PENDING), Note(reason, message), again=RETRY_SECONDS)
+    """Something that the run names is not there yet. The wait counts from the operator's first look."""
+    limits, now = world.settings.limits, to.stamp(world.now)
+    since = world.run.status.start_time or now
+    limit = limits.image_pull_seconds if reason is Reason.IMAGE_UNREADABLE else limits.source_seconds
+    if (to.seconds_between(since, now) or 0.0) > limit:
+        text = f"{message} (waited {limit:g} s)"
+        status = to.ended(world.run.status, Phase.FAILED, reason, text, stage=Stage.ADMISSION, now=world.now)
+        return Plan(status, Note(reason, text), again=0)
+    waiting = to.moved(world.run.status, Phase.PENDING, start_time=since)
+    return Plan(waiting, Note(reason, message), again=RETRY_SECONDS)
 
 
 # -- the sandbox is ready ------------------------------------------------------------------------------------------
@@ -176,7 +180,7 @@ def _seed(world: RunWorld) -> Plan:
         return sandbox.journal(world, attempt)
     if world.image_user is None:
         return sandbox.record_image_user(world, attempt)
-    seeding = to.moved(status, Phase.SEEDING)
+    seeding, limit = to.moved(status, Phase.SEEDING), world.settings.limits.seed_seconds
     match world.phases.get(entry.nonce):
         case PhaseDone(result=result):
             return _seeded(world, result, entry.nonce)
@@ -184,17 +188,14 @@ def _seed(world: RunWorld) -> Plan:
             return ending.refuse(world, Reason.UNKNOWN_USER, message)
         case PhaseRefused(message=message):
             return sandbox.another_try(world, Reason.SEED_FAILED, message)
-        case PhaseUnreached(message=message, retry_in=retry_in) if not sandbox.overdue(
-            world, world.settings.limits.seed_seconds
-        ):
+        case (PhaseActive() | PhaseUnreached()) as report if sandbox.unanswered(world, report, limit):
+            why = report.message if isinstance(report, PhaseUnreached) else "it took longer than its limit"
+            return sandbox.another_try(world, Reason.SEED_FAILED, f"the seed phase: {why}")
+        case PhaseUnreached(message=message, retry_in=retry_in):
             effects = () if retry_in > 0 else (RunPhase(JournalPhase.SEED, entry.nonce),)
             return Plan(seeding, Note(Reason.SEEDING, message), effects, again=max(retry_in, 1.0))
-        case PhaseUnreached(message=message):
-            return sandbox.another_try(world, Reason.SEED_FAILED, message)
-        case PhaseActive() if sandbox.overdue(world, world.settings.limits.seed_seconds):
-            return sandbox.another_try(world, Reason.SEED_FAILED, "the seed phase took longer than its limit")
         case PhaseActive():
-            return Plan(seeding, Note(Reason.SEEDING), again=world.settings.limits.seed_seconds)
+            return Plan(seeding, Note(Reason.SEEDING), again=limit)
         case _:
             return Plan(effects=(RunPhase(JournalPhase.SEED, entry.nonce),), again=5)
 
@@ -237,22 +238,22 @@ def _work(world: RunWorld) -> Plan:
     entry = to.entry(status, JournalPhase.AGENT, attempt.pod_uid)
     if entry is None:
         return sandbox.journal(world, attempt)
-    overdue = sandbox.overdue(world, sandbox.agent_limit(world) + world.settings.limits.agent_grace_seconds)
+    limit = sandbox.agent_limit(world)
     match world.phases.get(entry.nonce):
         case PhaseDone(result=result):
             return _worked(world, result, entry.nonce)
         case PhaseRefused(message=message):
             return sandbox.another_try(world, Reason.AGENT_START_FAILED, message)
-        case PhaseActive() | PhaseUnreached() if overdue:
+        case (PhaseActive() | PhaseUnreached()) as report if sandbox.unanswered(world, report, limit):
             text = "the agent's phase gave no result until the operator's own deadline, well after its limit"
             return _lose(world, Loss(Reason.DEADLINE_EXCEEDED, text, by_agent=False))
         case PhaseUnreached(message=message, retry_in=retry_in):
             effects = () if retry_in > 0 else (RunPhase(JournalPhase.AGENT, entry.nonce),)
             return Plan(note=Note(Reason.AGENT_RUNNING, message), effects=effects, again=max(retry_in, 1.0))
         case PhaseActive(started_at=started) if started is not None:
-            return Plan(note=Note(Reason.AGENT_RUNNING, f"since {started}"), again=sandbox.agent_limit(world))
+            return Plan(note=Note(Reason.AGENT_RUNNING, f"since {started}"), again=limit)
         case PhaseActive():
-            return Plan(again=sandbox.agent_limit(world))
+            return Plan(again=limit)
         case _:
             return Plan(effects=(RunPhase(JournalPhase.AGENT, entry.nonce),), again=5)
 
@@ -282,8 +283,8 @@ def _ended_how(run: RunResult) -> str:
 
 
 def _close(world: RunWorld, status: TaskRunStatus, outcome: AgentOutcome, agent: RunResult | None) -> Plan:
-    run, number = world.run, status.attempts[-1].number
-    name = names.verifier(run.metadata.name, number)
+    run = world.run
+    name = names.verifier(run.metadata.name, status.attempts[-1].number)
     agent_status = AgentStatus(
         name=run.spec.agent.name,
         outcome=outcome,
@@ -293,8 +294,7 @@ def _close(world: RunWorld, status: TaskRunStatus, outcome: AgentOutcome, agent:
     )
     status = to.timed(status, agent=agent.seconds if agent else 0.0)
     closing = to.moved(status, Phase.CLOSING, agent=agent_status, verifier=VerifierStatus(mode=Mode.SHARED, name=name))
-    note = Note(Reason.CLOSING, f"the agent's outcome: {outcome.value}")
-    return Plan(closing, note, (CreateVerifierRun(name, number),), again=0)
+    return Plan(closing, Note(Reason.CLOSING, f"the agent's outcome: {outcome.value}"), again=0)
 
 
 # -- the pod belongs to the VerifierRun ----------------------------------------------------------------------------

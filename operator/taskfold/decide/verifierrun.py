@@ -9,7 +9,7 @@ Guarantees:
 from taskfold.api import unsupported as unsupported_fields
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
-from taskfold.api.status import Admitted, Failure, JournalEntry, JournalPhase, Stage, VerifierStatus
+from taskfold.api.status import Admitted, Failure, JournalEntry, JournalPhase, Stage, VerifierStatus, reward_text
 from taskfold.api.verifierrun import VerifierRunStatus
 from taskfold.contract import rewards
 from taskfold.contract.failures import Effect, FailureKind
@@ -134,7 +134,8 @@ def _await_hooks(world: VerifierWorld, hooks: JournalEntry) -> Plan:
 def _await_phase(world: VerifierWorld, entry: JournalEntry) -> Plan | None:
     """What to do while a phase has no outcome; None: ask for it."""
     waited = to.seconds_between(world.verifier.status.start_time, to.stamp(world.now)) or 0.0
-    allowed = limit(world) + world.settings.limits.agent_grace_seconds
+    grace = world.settings.limits.agent_grace_seconds
+    allowed = limit(world) + grace
     match world.phases.get(entry.nonce):
         case PhaseRefused(reason="Prepare", message=message):
             text = f"the sandbox cannot be made ready for the verifier: {message}"
@@ -142,7 +143,7 @@ def _await_phase(world: VerifierWorld, entry: JournalEntry) -> Plan | None:
         case PhaseRefused(message=message):
             text = f"the tests could not be copied into the sandbox: {message}"
             return _mask(world, Reason.TRANSFER_FAILED, text, FailureKind.PROVIDER_UNAVAILABLE)
-        case PhaseActive() | PhaseUnreached() if waited > allowed:
+        case (PhaseActive() | PhaseUnreached()) as report if waited > allowed and report.asked > grace:
             text = "the verifier gave no result until the operator's own deadline, well after its limit"
             return _mask(world, Reason.DEADLINE_EXCEEDED, text, FailureKind.PROVIDER_UNAVAILABLE)
         case PhaseUnreached(message=message, retry_in=retry_in) if retry_in > 0:
@@ -198,7 +199,7 @@ def _verdict(world: VerifierWorld, result: PhaseResult, nonce: str) -> Plan:
     done = to.moved(
         to.warned(status, notes),
         Phase.SUCCEEDED,
-        reward=text_of(verdict.reward),
+        reward=reward_text(verdict.reward),
         rewards=dict(verdict.rewards),
         reward_components=list(verdict.components),
         verifier=graded,
@@ -206,11 +207,6 @@ def _verdict(world: VerifierWorld, result: PhaseResult, nonce: str) -> Plan:
     )
     reason = Reason(failure.reason) if failure is not None else Reason.VERDICT_REACHED
     return _completed(world, done, Note(reason, failure.message if failure else f"reward {done.reward}"))
-
-
-def text_of(reward: float) -> str:
-    """The reward as the status shows it: `1`, `0`, `0.25`; exact, so that `float()` gives the same number back."""
-    return repr(float(reward)).removesuffix(".0")
 
 
 def _reward_file(file: ReadFile | None) -> rewards.RewardFile:

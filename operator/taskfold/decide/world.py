@@ -19,9 +19,13 @@ from taskfold.protocol.phase import PhaseResult, User
 
 @dataclass(frozen=True)
 class PhaseActive:
-    """Someone in this process is busy with the phase. `started_at`: when it started in the sandbox, once known."""
+    """Someone in this process is busy with the phase.
+
+    `started_at`: when it started in the sandbox, once known. `asked`: seconds since this process first asked for it.
+    """
 
     started_at: str | None = None
+    asked: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,15 @@ class PhaseRefused:
 
 @dataclass(frozen=True)
 class PhaseUnreached:
-    """The sandbox could not be reached, or the answer was lost. Whether it started is not known."""
+    """The sandbox could not be reached, or the answer was lost. Whether it started is not known.
+
+    `retry_in`: seconds until the next try. `asked`: seconds since this process first asked.
+    """
 
     message: str
     failures: int
     retry_in: float
+    asked: float = 0.0
 
 
 PhaseReport = PhaseActive | PhaseDone | PhaseRefused | PhaseUnreached

@@ -103,9 +103,7 @@ class LocalCopies:
             del self._sizes[sha256]
             if isinstance(error, OSError):
                 remedy = f"Make room in {part.parent}."
-                raise errors.StoreError(
-                    f"no local copy: {error}", where=source.where, remedy=remedy
-                ) from error
+                raise errors.StoreError(f"no local copy: {error}", where=source.where, remedy=remedy) from error
             raise
         if self._unproven:
             self._unproven.discard(sha256)

@@ -178,9 +178,7 @@ class Registry:
                         except errors.RegistryError as error:
                             failures.append(error)
             except TimeoutError:
-                failures.append(
-                    registry_http.unreachable(name.host, f"no answer within {LOOKUP_SECONDS:.0f} s")
-                )
+                failures.append(registry_http.unreachable(name.host, f"no answer within {LOOKUP_SECONDS:.0f} s"))
         last = failures[-1]
         problem = "; ".join(f"{error.where} says: {error.problem}" for error in failures)
         raise type(last)(problem, where=str(name), remedy=last.remedy) from last
@@ -208,9 +206,7 @@ class Registry:
         self._public = self._public or registry_http.new_session(public=True)
         return self._public
 
-    async def _lookup(
-        self, endpoint: registry_http.Endpoint, name: Reference, platform: Platform
-    ) -> ImageRecord:
+    async def _lookup(self, endpoint: registry_http.Endpoint, name: Reference, platform: Platform) -> ImageRecord:
         found = name.digest or await self._head(endpoint, name)
         if found and (known := self._known(found, platform)):
             return known
@@ -226,9 +222,7 @@ class Registry:
         config = _descriptor(document.get("config"), endpoint)["digest"]
         content = await registry_http.read(endpoint, f"{name.repository}/blobs/{config}", CONFIG_BYTES)
         _prove(content, config, endpoint)
-        record = ImageRecord(
-            top, manifest, _image_config(registry_http.read_object(content, endpoint), endpoint)
-        )
+        record = ImageRecord(top, manifest, _image_config(registry_http.read_object(content, endpoint), endpoint))
         self._images[top, platform] = record
         if len(self._images) > CACHED_IMAGES:
             self._images.popitem(last=False)
@@ -252,9 +246,7 @@ def _base(url: str) -> yarl.URL:
 
 
 async def _manifest(endpoint: registry_http.Endpoint, name: Reference, tag_or_digest: str) -> bytes:
-    body = await registry_http.read(
-        endpoint, f"{name.repository}/manifests/{tag_or_digest}", MANIFEST_BYTES, MANIFESTS
-    )
+    body = await registry_http.read(endpoint, f"{name.repository}/manifests/{tag_or_digest}", MANIFEST_BYTES, MANIFESTS)
     if tag_or_digest.startswith("sha256:"):
         _prove(body, tag_or_digest, endpoint)
     return body
@@ -284,9 +276,7 @@ def _choose(index: Mapping[str, Any], platform: Platform, endpoint: registry_htt
         descriptor = _descriptor(entry, endpoint)
         about = descriptor.get("platform")
         parts = (
-            [str(about.get(key) or "") for key in ("os", "architecture", "variant")]
-            if isinstance(about, dict)
-            else []
+            [str(about.get(key) or "") for key in ("os", "architecture", "variant")] if isinstance(about, dict) else []
         )
         offered.setdefault(Platform(*parts) if parts else Platform("unknown", "unknown"), descriptor)
     for candidate, descriptor in offered.items():

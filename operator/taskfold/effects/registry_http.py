@@ -85,9 +85,7 @@ def public_socket(address: Any) -> socket.socket:
     ip = ipaddress.ip_address(address[4][0].partition("%")[0])
     ip = getattr(ip, "ipv4_mapped", None) or ip
     if not ip.is_global:
-        raise PermissionError(
-            errno.EACCES, f"{ip} is not a public address, and the host is not a trusted one"
-        )
+        raise PermissionError(errno.EACCES, f"{ip} is not a public address, and the host is not a trusted one")
     return socket.socket(*address[:3])
 
 
@@ -197,8 +195,7 @@ def _unauthorised(endpoint: Endpoint, problem: str) -> Unauthorised:
     return Unauthorised(
         f"{problem} (asked as {who})",
         where=where(endpoint),
-        remedy="Check that the image exists; if it is private, configure a login for its host "
-        "(registry.auth).",
+        remedy="Check that the image exists; if it is private, configure a login for its host (registry.auth).",
     )
 
 

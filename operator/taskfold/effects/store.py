@@ -181,9 +181,7 @@ class Store:
         await self._sync(key)
         return True
 
-    async def put_stream(
-        self, key: str, chunks: AsyncIterable[bytes], *, limit: int | None = None
-    ) -> Written:
+    async def put_stream(self, key: str, chunks: AsyncIterable[bytes], *, limit: int | None = None) -> Written:
         """Store an object of any size from a stream; it appears whole when the stream has ended.
 
         Replaces an object of that key: bulk stands under a nonce, or under its own digest. Nothing is stored
@@ -192,9 +190,7 @@ class Store:
         """
         digest, size = hashlib.sha256(), 0
         # Closed only at the end, never by `async with`: an unclosed writer publishes nothing.
-        writer = obstore.open_writer_async(
-            self._backend, check_key(key), buffer_size=PART_BYTES, max_concurrency=2
-        )
+        writer = obstore.open_writer_async(self._backend, check_key(key), buffer_size=PART_BYTES, max_concurrency=2)
         async for chunk in chunks:
             size += len(chunk)
             if limit is not None and size > limit:
@@ -246,9 +242,7 @@ class Store:
         A prefix of fewer than three segments is refused: no slip of a caller empties a namespace.
         """
         if _folder(prefix).count("/") < 2:
-            raise errors.StoreError(
-                f"{prefix!r} is too wide to delete", remedy="Name cluster, namespace and uid."
-            )
+            raise errors.StoreError(f"{prefix!r} is too wide to delete", remedy="Name cluster, namespace and uid.")
         keys: list[str] = []
         async with contextlib.aclosing(self.list(prefix)) as found:
             async for stored in found:
@@ -363,9 +357,7 @@ class Store:
         except FileNotFoundError as error:
             raise NotStored("there is no such object", where=where) from error
         except obstore.exceptions.AlreadyExistsError as error:
-            raise AlreadyStored(
-                "there is an object already, with other content; it is kept", where=where
-            ) from error
+            raise AlreadyStored("there is an object already, with other content; it is kept", where=where) from error
         except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError) as error:
             raise errors.StoreError(
                 _text(error), where=where, remedy="Give the operator's identity read, write and delete there."

@@ -35,6 +35,7 @@ class _Phase:
     report: PhaseReport = field(default_factory=PhaseActive)
     failures: int = 0
     retry_at: float = 0.0
+    asked_at: float = 0.0
 
 
 class Activities:
@@ -50,10 +51,15 @@ class Activities:
         phase = self._phases.get(nonce)
         if phase is None:
             return None
-        if isinstance(phase.report, PhaseUnreached):
-            left = max(0.0, phase.retry_at - asyncio.get_running_loop().time())
-            return PhaseUnreached(phase.report.message, phase.failures, left)
-        return phase.report
+        now = asyncio.get_running_loop().time()
+        match phase.report:
+            case PhaseUnreached(message=message):
+                left = max(0.0, phase.retry_at - now)
+                return PhaseUnreached(message, phase.failures, left, now - phase.asked_at)
+            case PhaseActive(started_at=started_at):
+                return PhaseActive(started_at, now - phase.asked_at)
+            case done:
+                return done
 
     def result(self, nonce: str) -> PhaseResult | None:
         """The outcome, if it is known here."""
@@ -62,7 +68,9 @@ class Activities:
 
     def start(self, key: Key, nonce: str, exchange: Exchange) -> None:
         """Begin the exchange for this nonce, unless one is under way or done."""
-        phase = self._phases.setdefault(nonce, _Phase(key))
+        phase = self._phases.get(nonce)
+        if phase is None:
+            phase = self._phases[nonce] = _Phase(key, asked_at=asyncio.get_running_loop().time())
         if phase.task is not None or isinstance(phase.report, PhaseDone):
             return
         phase.report = PhaseActive()
@@ -106,6 +114,10 @@ class Activities:
         except (errors.EffectError, OSError, TimeoutError) as failure:
             delay = self._unreached(phase, failure)
             log.info("phase %s not reached: %s", nonce[:8], failure, extra={"key": str(key)})
+        except Exception as failure:
+            # An error of ours must not look like a phase that goes on: it is told, and the exchange tried again.
+            delay = self._unreached(phase, failure)
+            log.exception("phase %s failed", nonce[:8], extra={"key": str(key)})
         finally:
             phase.task = None
             self._wake(key, delay)
@@ -114,5 +126,5 @@ class Activities:
         phase.failures += 1
         delay = min(RETRY_FIRST * 2.0 ** min(phase.failures - 1, 20), RETRY_LIMIT)
         phase.retry_at = asyncio.get_running_loop().time() + delay
-        phase.report = PhaseUnreached(str(failure), phase.failures, delay)
+        phase.report = PhaseUnreached(str(failure) or type(failure).__name__, phase.failures, delay)
         return delay

@@ -92,8 +92,7 @@ class Applier:
         if not self._parts.starts.take(key):
             text = "waits for a start slot: other pods are on their way"
             raise outcome.Waiting(Reason.QUEUED_FOR_START, text, 2.0)
-        limit = deciding.agent_limit(world) + task.config.verifier.timeout_sec
-        limit += sum(hook.timeout_sec for hook in task.config.verifier.collect)
+        limit = deciding.pod_limit(world)
         shape = pod_builder.PodPlan(effect.name, effect.attempt, effect.record, self._parts.image_volumes, limit)
         manifest = pod_builder.manifest(run, task, self._parts.settings, shape, world.recorded)
         try:
@@ -101,8 +100,9 @@ class Applier:
         except errors.AlreadyExists:
             self._parts.watch.see_pod(await self._parts.client.get(api.PODS, namespace, effect.name))
         except errors.ApiError as error:
-            self._parts.starts.give_back(key)
+            self._parts.starts.forget(key)
             raise outcome.of_creation(error, f"pod {effect.name}") from error
+        self._parts.starts.placed(key)
 
     async def _create_verifier(self, world: RunWorld, name: str, attempt: int) -> None:
         namespace = world.run.metadata.namespace

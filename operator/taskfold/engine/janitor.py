@@ -7,9 +7,11 @@ so that finished runs cost nothing but their own page.
 import asyncio
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from taskfold.api import names
 from taskfold.api.settings import Settings
+from taskfold.decide import status as to
 from taskfold.effects import client as api
 from taskfold.effects import errors
 from taskfold.engine.watch import Key, Kind, Watch
@@ -56,12 +58,15 @@ class Janitor:
         for key in keys:
             self._wake(key, 0.0)
         finished = await self._client.list(api.TASKRUNS, namespace, fields=FINISHED, project=_expiring)
-        for key in filter(None, finished.items):
-            self._wake(key, 0.0)
+        for found in filter(None, finished.items):
+            self._wake(*found)
 
 
-def _expiring(run: api.Json) -> Key | None:
-    """The key of a finished run that has a time to live."""
-    if (run.get("spec") or {}).get("ttlSecondsAfterFinished") is None:
+def _expiring(run: api.Json) -> tuple[Key, float] | None:
+    """The key of a finished run that has a time to live, and the seconds that are left of it."""
+    ttl = (run.get("spec") or {}).get("ttlSecondsAfterFinished")
+    completed = (run.get("status") or {}).get("completionTime")
+    if ttl is None or not completed:
         return None
-    return Key(Kind.TASK_RUN, run["metadata"]["namespace"], run["metadata"]["name"])
+    age = (datetime.now(UTC) - to.parse(completed)).total_seconds()
+    return Key(Kind.TASK_RUN, run["metadata"]["namespace"], run["metadata"]["name"]), max(0.0, ttl - age)

@@ -8,7 +8,7 @@ Every other exception leaves the reconcile and comes back with the queue's growi
 """
 
 from taskfold.api.reasons import Reason
-from taskfold.contract.errors import TaskError
+from taskfold.contract.errors import MissingVariable, TaskError
 from taskfold.decide.plan import Note
 from taskfold.effects import errors
 
@@ -58,6 +58,8 @@ def of_creation(error: errors.ApiError, what: str) -> Exception:
 def of_task(error: TaskError) -> Refused:
     """A folder that does not load."""
     reason = Reason.UNSUPPORTED_FIELD if error.unsupported else Reason.INVALID_TASK
+    if isinstance(error, MissingVariable):
+        reason = Reason.MISSING_VARIABLE
     others = "".join(f"\nalso: {other}" for other in error.others[:10])
     return Refused(reason, f"{error}{others}")
 

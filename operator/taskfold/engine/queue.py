@@ -109,17 +109,23 @@ class KeyedQueue(Generic[Key]):
     async def _attempt(self, key: Key) -> float | None:
         try:
             delay = await self._work(key)
-        except asyncio.CancelledError:
-            raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return self._failed(key, error)  # somebody else's cancellation, leaked out of the work
         except Exception as error:
-            # The one place where any error of a reconcile ends: it is logged, and the key comes back later.
-            failures = self._failures[key] = self._failures.get(key, 0) + 1
-            delay = min(BACKOFF_FIRST * 2.0 ** min(failures - 1, 20), BACKOFF_LIMIT)
-            level = logging.WARNING if isinstance(error, self._expected) else logging.ERROR
-            trace = None if isinstance(error, self._expected) else error
-            log.log(level, "%s: next try in %.2f s: %s", key, delay, error, exc_info=trace, extra={"key": str(key)})
-            return delay
+            return self._failed(key, error)
         self._failures.pop(key, None)
+        return delay
+
+    def _failed(self, key: Key, error: BaseException) -> float:
+        """The one place where any error of a reconcile ends: it is logged, and the key comes back later."""
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = min(BACKOFF_FIRST * 2.0 ** min(failures - 1, 20), BACKOFF_LIMIT)
+        level = logging.WARNING if isinstance(error, self._expected) else logging.ERROR
+        trace = None if isinstance(error, self._expected) else error
+        log.log(level, "%s: next try in %.2f s: %s", key, delay, error, exc_info=trace, extra={"key": str(key)})
         return delay
 
     async def _move_due(self) -> None:

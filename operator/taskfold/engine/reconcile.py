@@ -17,7 +17,7 @@ from taskfold.api.verifierrun import VerifierRun
 from taskfold.decide import status as to
 from taskfold.decide import taskrun, verifierrun
 from taskfold.decide.ending import refuse
-from taskfold.decide.plan import Plan
+from taskfold.decide.plan import CreatePod, Plan
 from taskfold.decide.world import RunWorld, VerifierWorld
 from taskfold.effects import client as api
 from taskfold.effects import errors
@@ -59,6 +59,8 @@ class Reconciler:
             self._parts.activities.drop(key)
             return None
         plan = taskrun.decide(world)
+        if not any(isinstance(effect, CreatePod) for effect in plan.effects):
+            self._parts.starts.forget(key)
         try:
             for effect in plan.effects:
                 await self._applier.run(effect, world)
@@ -120,7 +122,11 @@ class Reconciler:
         kind = TaskRun if key.kind is Kind.TASK_RUN else VerifierRun
         with contextlib.suppress(Exception):
             run = kind.parse(seen.object)
-            new = statuses.wished(run, run.status, outcome.of_error(error), datetime.now(UTC))
+            note = outcome.of_error(error)
+            told = conditions.find(run.status.conditions, conditions.ConditionType.RECONCILING)
+            if told is not None and told.reason == note.reason:
+                return  # said already: a write would wake the key at once, past the queue's growing delay
+            new = statuses.wished(run, run.status, note, datetime.now(UTC))
             patch = statuses.merge_patch(run.status.wire(), new.wire())
             resource = api.TASKRUNS if key.kind is Kind.TASK_RUN else api.VERIFIERRUNS
             version = run.metadata.resource_version

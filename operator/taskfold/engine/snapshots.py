@@ -23,7 +23,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 HELD_FOLDERS = 64
-"""Folders of an object of the API, a megabyte at the most, that are kept in memory."""
+HELD_BYTES = 64 * 1024 * 1024
+"""Folders that were just loaded, and their bytes in all, that are kept in memory."""
+HELD_KEYS = 4096
 HELD_TASKS = 512
 CHUNK = 256 * 1024
 MANIFEST_BYTES = 4096
@@ -37,11 +39,15 @@ class Snapshots:
         self._cluster = cluster
         self._folders: collections.OrderedDict[str, folders.Folder] = collections.OrderedDict()
         self._tasks: collections.OrderedDict[tuple[str, str], loader.Task] = collections.OrderedDict()
-        self._kept: set[str] = set()
+        self._kept: collections.OrderedDict[str, None] = collections.OrderedDict()
 
     def remember(self, digest: str, folder: folders.Folder, task: loader.Task) -> None:
         """Hold what was just loaded, so that its run needs no round trip through the store."""
+        self._folders.pop(digest, None)
         _put(self._folders, digest, folder, HELD_FOLDERS)
+        sizes = {key: sum(entry.size for entry in held.entries()) for key, held in self._folders.items()}
+        while len(self._folders) > 1 and sum(sizes.values()) > HELD_BYTES:
+            sizes.pop(self._folders.popitem(last=False)[0])
         _put(self._tasks, (digest, task.id), task, HELD_TASKS)
 
     async def keep(self, namespace: str, digest: str) -> None:
@@ -51,7 +57,7 @@ class Snapshots:
             return
         if not await self._store.exists(_manifest_key(key)):
             await self._write(key, digest, self._folders[digest])
-        self._kept.add(key)
+        _put(self._kept, key, None, HELD_KEYS)
 
     async def task(self, namespace: str, digest: str, task_id: str) -> loader.Task:
         """The task of a snapshot, parsed."""

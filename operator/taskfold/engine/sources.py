@@ -91,8 +91,8 @@ class Sources:
     async def _values(self, resource: api.Resource, namespace: str, source: SourceReference) -> Mapping[str, str]:
         try:
             found = await self._get(resource, namespace, source.name)
-        except Waiting:
-            if source.optional:
+        except Waiting as waiting:
+            if source.optional and waiting.reason is Reason.SOURCE_NOT_FOUND:
                 return {}
             raise
         try:
@@ -158,21 +158,42 @@ def _config_map(found: api.Json, source: ConfigMapSource) -> folders.Folder:
 def _archive(content: bytes, where: str) -> folders.Folder:
     """A small .tar.gz, unpacked in memory; only regular files count, links are refused."""
     files: dict[str, tuple[bytes, bool]] = {}
-    left = ARCHIVE_BYTES
     try:
-        with tarfile.open(fileobj=gzip.GzipFile(fileobj=io.BytesIO(content)), mode="r|") as tar:
-            for member in tar:
+        with tarfile.open(fileobj=_Bounded(content, where), mode="r|") as tar:
+            for entries, member in enumerate(tar):
+                if entries >= folders.MAX_FILES:
+                    raise folders.too_many_files()
                 if member.isdir():
                     continue
                 opened = tar.extractfile(member) if member.isreg() else None
-                left -= member.size
-                if opened is None or left < 0:
-                    problem = "is not a regular file" if opened is None else "makes the archive too large"
-                    raise Refused(Reason.INVALID_TASK, f"{where}: {member.name} {problem}")
+                if opened is None:
+                    raise Refused(Reason.INVALID_TASK, f"{where}: {member.name} is not a regular file")
                 files[member.name.removeprefix("./")] = (opened.read(), bool(member.mode & 0o100))
     except (tarfile.TarError, OSError, EOFError) as error:
         raise Refused(Reason.INVALID_TASK, f"{where}: is not a .tar.gz archive: {error}") from error
     return folders.MemoryFolder(files)
+
+
+class _Bounded(io.RawIOBase):
+    """The archive's unpacked bytes, headers and all; an error once there are more than ARCHIVE_BYTES."""
+
+    def __init__(self, content: bytes, where: str) -> None:
+        super().__init__()
+        self._where = where
+        self._unpacked = gzip.GzipFile(fileobj=io.BytesIO(content))
+        self._left = ARCHIVE_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview | bytearray) -> int:  # type: ignore[override]
+        window = memoryview(buffer)[: self._left + 1]
+        count = self._unpacked.readinto(window)
+        self._left -= count
+        if self._left < 0:
+            text = f"{self._where}: unpacks to more than {ARCHIVE_BYTES:,} bytes; take another source for it"
+            raise Refused(Reason.INVALID_TASK, text)
+        return count
 
 
 def _decoded(where: str, text: str) -> bytes:

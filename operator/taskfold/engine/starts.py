@@ -19,37 +19,35 @@ class Starts:
         self._starting = starting
         self._wake = wake
         self._queue: dict[Key, None] = {}
-        self._promised: set[Key] = set()
+        self._held: set[Key] = set()
 
     def take(self, key: Key) -> bool:
-        """A slot for this run's pod; False: it is in the queue and will be woken."""
-        if key in self._promised:
-            self._promised.discard(key)
-            return True
-        if not self._queue and self._free() > 0:
+        """A slot for this run's pod, held until `placed`; False: it is in the queue and will be woken."""
+        if key in self._held or (not self._queue and self._free() > 0):
+            self._held.add(key)
             return True
         self._queue[key] = None
         self.offer()
         return False
 
-    def give_back(self, key: Key) -> None:
-        """The pod was not created after all."""
-        self._queue.pop(key, None)
-        self._promised.discard(key)
-        self.offer()
+    def placed(self, key: Key) -> None:
+        """The pod was created, and the watch has seen it: from now on `starting` counts it."""
+        self._held.discard(key)
 
     def forget(self, key: Key) -> None:
-        """The run needs no slot any more."""
-        if key in self._queue or key in self._promised:
-            self.give_back(key)
+        """The run wants no pod now: its place and its slot are free for others."""
+        if key in self._queue or key in self._held:
+            self._queue.pop(key, None)
+            self._held.discard(key)
+            self.offer()
 
     def offer(self) -> None:
         """Something started or went away: wake those whose turn it is."""
         while self._queue and self._free() > 0:
             key = next(iter(self._queue))
             del self._queue[key]
-            self._promised.add(key)
+            self._held.add(key)
             self._wake(key)
 
     def _free(self) -> int:
-        return self._slots - self._starting() - len(self._promised)
+        return self._slots - self._starting() - len(self._held)

@@ -5,10 +5,12 @@ that vanished in a gap stays; what is kept of an admitted run is without its tas
 decides upon it asks the API server.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from pydantic import ValidationError
 
 from taskfold.api import names, taskrun, verifierrun
 
@@ -61,7 +63,7 @@ class Watch:
         if gone:
             self.runs.pop(place, None)
         elif _newer(self.runs.get(place), obj):
-            digest = taskrun.spec_digest(obj.get("spec") or {})
+            digest = _digest(taskrun.spec_digest, obj)
             self.runs[place] = Seen(_trimmed(obj), digest)
         return {Key(Kind.TASK_RUN, *place), *self._verifiers_of(place)}
 
@@ -71,7 +73,7 @@ class Watch:
         if gone:
             self.verifiers.pop(place, None)
         elif _newer(self.verifiers.get(place), obj):
-            digest = verifierrun.spec_digest(obj.get("spec") or {})
+            digest = _digest(verifierrun.spec_digest, obj)
             self.verifiers[place] = Seen(_without_fields(obj), digest)
         run = (((obj.get("spec") or {}).get("source") or {}).get("runRef") or {}).get("name", "")
         return {Key(Kind.VERIFIER_RUN, *place), Key(Kind.TASK_RUN, place[0], run)}
@@ -137,10 +139,16 @@ def _place(obj: Mapping[str, Any]) -> tuple[str, str]:
     return obj["metadata"]["namespace"], obj["metadata"]["name"]
 
 
+def _digest(of_spec: Callable[[Mapping[str, Any]], str], obj: Object) -> str:
+    """The spec's digest; "" for an object that was made under another CRD: its own reconcile tells."""
+    try:
+        return of_spec(obj.get("spec") or {})
+    except ValidationError:
+        return ""
+
+
 def _newer(held: Seen | None, obj: Object) -> bool:
-    if held is None or held.object["metadata"]["uid"] != obj["metadata"]["uid"]:
-        return True
-    return Seen(obj).version >= held.version
+    return held is None or Seen(obj).version >= held.version
 
 
 def _without_fields(obj: Object) -> Object:
@@ -168,4 +176,6 @@ def _is_starting(pod: Object) -> bool:
     status = pod.get("status") or {}
     if status.get("phase", "Pending") != "Pending":
         return False
-    return bool((pod.get("spec") or {}).get("nodeName"))
+    # A pod that the scheduler has refused costs no node anything and may wait long: it holds no slot.
+    conditions = status.get("conditions") or ()
+    return not any(c.get("type") == "PodScheduled" and c.get("status") == "False" for c in conditions)

@@ -5,6 +5,8 @@ result stays in the helper's memory, so the same request sent again attaches and
 """
 
 import base64
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -56,15 +58,13 @@ class Tools:
 
 @dataclass(frozen=True)
 class CheckUser:
-    """The sandbox must know this user name, and this group name."""
+    """The sandbox must know the names of this user and of its group."""
 
-    name: str
-    group: str | None = None
+    user: User
     required: bool = True
 
     def to_wire(self) -> dict[str, Any]:
-        group = {"group": self.group} if self.group is not None else {}
-        return {"op": "user", "name": self.name, **group, "required": self.required}
+        return {"op": "user", **self.user.to_wire(), "required": self.required}
 
 
 @dataclass(frozen=True)
@@ -277,9 +277,9 @@ def parse_result(nonce: str, wire: Mapping[str, Any]) -> PhaseResult:
     try:
         return PhaseResult(
             nonce=nonce,
-            started_at=wire["startedAt"],
-            ended_at=wire["endedAt"],
-            prepared=tuple(wire.get("prepared") or ()),
+            started_at=_time(wire["startedAt"]),
+            ended_at=_time(wire["endedAt"]),
+            prepared=tuple(dict(op) for op in wire.get("prepared") or ()),
             runs=tuple(_run_result(run) for run in wire.get("runs") or ()),
             files={file["path"]: _read_file(file) for file in wire.get("files") or ()},
         )
@@ -287,19 +287,40 @@ def parse_result(nonce: str, wire: Mapping[str, Any]) -> PhaseResult:
         raise ProtocolError(f"the helper's result has an unexpected shape: {error!r}") from error
 
 
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+
+
+def _time(value: object) -> str:
+    if not isinstance(value, str) or not _TIME.fullmatch(value):
+        raise ValueError(f"{value!r} is not a time")
+    return value
+
+
+def _whole(value: object) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise ValueError(f"{value!r} is not a whole number")
+    return value
+
+
+def _finite(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a finite number")
+    return float(value)
+
+
 def _run_result(wire: Mapping[str, Any]) -> RunResult:
     output = wire.get("output") or {}
     return RunResult(
         name=wire["name"],
-        return_code=wire.get("returnCode"),
-        signal=wire.get("signal"),
-        seconds=float(wire["seconds"]),
+        return_code=_whole(wire.get("returnCode")),
+        signal=_whole(wire.get("signal")),
+        seconds=_finite(wire["seconds"]),
         timed_out=bool(wire.get("timedOut")),
         start_error=wire.get("startError"),
         output_bytes=int(output.get("bytes") or 0),
         output_gap=bool(output.get("gap")),
         output_error=output.get("error"),
-        inline=base64.b64decode(output.get("inline") or ""),
+        inline=base64.b64decode(output.get("inline") or "", validate=True),
     )
 
 
@@ -308,5 +329,5 @@ def _read_file(wire: Mapping[str, Any]) -> ReadFile:
         path=wire["path"],
         state=FileState(wire["state"]),
         size=int(wire.get("size") or 0),
-        content=base64.b64decode(wire.get("base64") or ""),
+        content=base64.b64decode(wire.get("base64") or "", validate=True),
     )
