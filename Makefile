@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint unit conformance helper cluster images down bench generate lock clean
+.PHONY: help demo test soak lint unit conformance helper tools cluster images down bench generate lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -16,7 +16,7 @@ demo: $(STAMP)  ## a cluster, the operator by Helm, a TaskRun, its reward on the
 
 test: lint helper unit conformance  ## lint, unit tests, fakes, and the conformance tests on a real cluster
 
-lint: $(STAMP)  ## formatters, type checks, import layers, shell scripts, generated files
+lint: $(STAMP) tools  ## formatters, type checks, import layers, shell scripts, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -24,7 +24,7 @@ lint: $(STAMP)  ## formatters, type checks, import layers, shell scripts, genera
 	$(BIN)/python hack/generate.py --check
 	$(BIN)/python hack/lint_shell.py
 
-unit: $(STAMP)  ## tests that need no cluster
+unit: $(STAMP) tools  ## tests that need no cluster
 	$(BIN)/pytest -m "not cluster and not cluster_lifecycle"
 
 helper:  ## the sandbox helper: vet and its own tests
@@ -35,6 +35,9 @@ conformance: $(STAMP) images  ## tests on the real cluster; bulk cases at a tent
 
 soak: $(STAMP) images  ## the same with bulk cases whole
 	TASKFOLD_SOAK=1 $(BIN)/pytest -m "cluster or cluster_lifecycle"
+
+tools:
+	@$(PYTHON) hack/tools.py
 
 cluster:  ## the local cluster (or the one named in TASKFOLD_KUBECONFIG)
 	$(PYTHON) hack/cluster up

@@ -115,7 +115,13 @@ def ensure(machine: Machine) -> None:
     if reason := refusal(machine):
         raise ClusterError(reason)
     load_modules(machine.present)
-    packages = missing_packages(machine)
+    install(missing_packages(machine))
+    if left := missing_packages(this_machine()):
+        raise ClusterError(f"still missing after the installation: {' '.join(left)}")
+
+
+def install(packages: Sequence[str]) -> None:
+    """Install Debian packages and say so; ClusterError with the command to type when that fails."""
     if not packages:
         return
     command = install_command(packages)
@@ -126,5 +132,3 @@ def ensure(machine: Machine) -> None:
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ClusterError(f"`{' '.join(argv)}` failed; type it yourself:\n{done.stderr.strip()[-800:]}")
-    if left := missing_packages(this_machine()):
-        raise ClusterError(f"still missing after the installation: {' '.join(left)}")

@@ -300,7 +300,6 @@ def test_an_agent_over_its_memory_limit(runs: Runs, name: str) -> None:
     limited = spec(task(ONE), script(agent), pod={"resources": memory})
     runs.cluster.create_run(runs.namespace, name, limited)
     status = runs.cluster.finished(runs.namespace, name)
-    print(status)
     if status["phase"] == "Masked":
         failure = status["failure"]
         assert (failure["reason"], failure["kind"]) == ("OOMKilled", "provider_oom_killed")
