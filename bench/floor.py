@@ -50,12 +50,8 @@ class Floor:
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator["Floor"]:
         """Sees its pods for the length of the block."""
-        watch = asyncio.create_task(self._kube.watch(self._pods, self._seen, labels=LABEL))
-        try:
+        async with self._kube.watching(self._pods, self._seen, labels=LABEL):
             yield self
-        finally:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
 
     async def trial(self) -> tuple[float, str]:
         """Seconds until the reward was known, and the pod that is going away."""

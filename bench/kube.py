@@ -90,15 +90,26 @@ class Kube:
             await asyncio.sleep(0.1)
 
     async def watch(self, path: str, seen: Callable[[str, Json], None], *, labels: str = "") -> None:
-        """List, then watch until cancelled: `seen(type, object)`."""
+        """`seen(type, object)` for everything that is there and for every change, until cancelled."""
         query = urlencode({"labelSelector": labels})
-        listing = await self.request("GET", f"{path}?{query}")
-        version = listing["metadata"]["resourceVersion"]
-        url = f"{self.server}{path}?{query}&watch=1&resourceVersion={version}"
-        async with self.session.get(url, read_bufsize=1 << 22) as answer:
-            async for line in answer.content:
-                event = json.loads(line)
-                seen(event["type"], event["object"])
+        while True:
+            listing = await self.request("GET", f"{path}?{query}")
+            for each in listing["items"]:
+                seen("ADDED", each)
+            version = listing["metadata"]["resourceVersion"]
+            url = f"{self.server}{path}?{query}&watch=1&resourceVersion={version}"
+            async with self.session.get(url, read_bufsize=1 << 22) as answer:
+                async for line in answer.content:
+                    event = json.loads(line)
+                    seen(event["type"], event["object"])
+
+    @contextlib.asynccontextmanager
+    async def watching(self, path: str, seen: Callable[[str, Json], None], *, labels: str = "") -> AsyncIterator[None]:
+        """A watch for the length of the block; if it fails, so does the block."""
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(self.watch(path, seen, labels=labels))
+            yield
+            watch.cancel()
 
     @contextlib.asynccontextmanager
     async def exec(

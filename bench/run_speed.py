@@ -26,7 +26,7 @@ from typing import Any
 from tests.conformance import harness
 
 from bench import figures, floor, relay
-from bench.kube import Json, Kube, kubeconfig, namespace, until
+from bench.kube import Json, Kube, kubeconfig, namespace
 
 TARGET_RATIO, TARGET_THROUGHPUT = 1.5, 0.8
 GROUP = "/apis/taskfold.dev/v1alpha1/namespaces"
@@ -69,12 +69,8 @@ class Runs:
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator["Runs"]:
         """Sees its runs for the length of the block."""
-        watch = asyncio.create_task(self._kube.watch(self._path, self._seen))
-        try:
+        async with self._kube.watching(self._path, self._seen):
             yield self
-        finally:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
 
     async def run(self) -> tuple[float, str]:
         """Seconds until the reward was in the status, and the run's name."""
@@ -124,7 +120,7 @@ class Bench:
         async with Kube(kubeconfig()) as kube, namespace(kube) as space:
             operator = CountedOperator(self._fresh("timed"), kubeconfig(), [space])
             operator.start()
-            operator.ready()
+            await asyncio.to_thread(operator.ready)
             try:
                 hand, with_volume = floor.Floor(kube, space), floor.Floor(kube, space, volume=True)
                 async with (
@@ -132,13 +128,12 @@ class Bench:
                     with_volume.watching(),
                     Runs(kube, space, "run").watching() as runs,
                 ):
-                    await asyncio.sleep(1)  # both watches are open by then
                     self.found["rss_idle_mib"] = operator.rss() / 2**20
                     await self._pairs(hand, with_volume, runs)
                     await self._throughput(hand, runs)
                     await self._memory(operator, runs)
             finally:
-                operator.stop()
+                await asyncio.to_thread(operator.stop)
             await self._cost(kube, space)
 
     async def _pairs(self, hand: floor.Floor, with_volume: floor.Floor, runs: Runs) -> None:
@@ -211,11 +206,10 @@ class Bench:
             await asyncio.to_thread(operator.ready)
             try:
                 async with Runs(kube, space, "counted").watching() as runs:
-                    await asyncio.sleep(1)
                     await self._many(runs, 1, 1)  # the image's record
                     before, sent, received = operator.counters(), moved.sent, moved.received
                     await self._many(runs, COUNTED_RUNS, 1)
-                    await until(lambda: asyncio.sleep(1, True))  # late events
+                    await asyncio.sleep(1)  # late events
                     after = operator.counters()
             finally:
                 await asyncio.to_thread(operator.stop)
