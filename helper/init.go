@@ -55,7 +55,8 @@ func newSupervisor() (*supervisor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", os.DevNull, err)
 	}
-	return &supervisor{processes: newProcesses(), null: null, cwd: cwd, env: os.Environ()}, nil
+	counter := openOOMCounter(oomFiles)
+	return &supervisor{processes: newProcesses(), null: null, cwd: cwd, env: os.Environ(), oom: counter}, nil
 }
 
 // currentDirectory asks the kernel; PWD of the environment may say anything.

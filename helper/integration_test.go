@@ -433,3 +433,35 @@ func TestRecordCopyAndVersion(t *testing.T) {
 		t.Fatal(string(out), err)
 	}
 }
+
+func TestWorkingDirectoryOfTheImage(t *testing.T) {
+	s := newSandbox(t)
+	s.run("mkdir /run /var; ln -s /run /var/run; echo x > /file")
+	request := simple(nonce(), bash("pwd -P; stat -c %a:%U /run/app; readlink /var/run", "cwd", "/var/run/app"))
+	directory := map[string]any{"op": "directory", "path": "/var/run/app", "mode": "0750", "user": map[string]any{"name": "app"}, "existing": "keep", "links": "follow"}
+	request["prepare"] = []any{directory}
+	if got := string(s.phase(request).expect("done").Result.Runs[0].Output.Inline); got != "/run/app\n750:app\n/run\n" {
+		t.Fatal(got)
+	}
+	request["nonce"], directory["path"] = nonce(), "/file/app"
+	if r := s.phase(request).next(); r.Reason != "Prepare" || !strings.Contains(r.Message, `"/file"`) || s.file("/file") != "x\n" {
+		t.Fatal(r.raw)
+	}
+	directory["links"] = "either"
+	if r := s.phase(request).next(); r.Reason != "Protocol" {
+		t.Fatal(r.raw)
+	}
+}
+
+func TestKillsOfTheMemoryLimitAreCounted(t *testing.T) {
+	s := newSandbox(t) // its cgroup file says 2
+	if got := s.run("true").OOMKills; got != 0 {
+		t.Fatal(got)
+	}
+	if got := s.run("printf 'oom 5\\noom_kill 5\\n' > /sys/fs/cgroup/memory.events").OOMKills; got != 3 {
+		t.Fatal(got)
+	}
+	if got := s.run("cd /sys/fs/cgroup; mv memory.events old; echo oom_kill 99 > memory.events").OOMKills; got != 0 {
+		t.Fatal(got)
+	}
+}

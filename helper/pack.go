@@ -10,6 +10,11 @@ const (
 	maxListed     = 100  // entries of a list of skipped or changed things
 	maxListedPath = 1024 // bytes of a path in it
 	maxRoots      = 1024
+	// Values to scrub. A shorter one would blot out what is no secret.
+	minScrub      = 8
+	maxScrub      = 64 << 10
+	maxScrubs     = 256
+	maxScrubBytes = 512 << 10 // together
 )
 
 // skippedList names what an archive left out: the first maxListed, and how many in all.
@@ -37,6 +42,8 @@ type packRequest struct {
 	MaxBytes     int64      `json:"maxBytes"`
 	MaxEntries   int64      `json:"maxEntries"`
 	MaxFileBytes *int64     `json:"maxFileBytes"`
+	Scrub        [][]byte   `json:"scrub"`
+	ScrubExcept  []string   `json:"scrubExcept"`
 }
 
 // packRoot is a path in the container and its name in the archive; "." puts a folder's contents at the top.
@@ -51,6 +58,7 @@ type packTrailer struct {
 	Changed      []string `json:"changed"`
 	ChangedCount int64    `json:"changedCount"`
 	Truncated    bool     `json:"truncated"`
+	Scrubbed     int64    `json:"scrubbed"`
 }
 
 func (r *packRequest) validate() error {
@@ -66,6 +74,29 @@ func (r *packRequest) validate() error {
 		}
 		if _, err := splitRelative(root.As); err != nil {
 			return err
+		}
+	}
+	return r.validateScrub()
+}
+
+// validateScrub never quotes a value: its errors are read by people.
+func (r *packRequest) validateScrub() error {
+	if len(r.Scrub) > maxScrubs || len(r.ScrubExcept) > maxRoots {
+		return fmt.Errorf("scrub or scrubExcept: more than %d values or %d paths", maxScrubs, maxRoots)
+	}
+	total := 0
+	for i, value := range r.Scrub {
+		if len(value) < minScrub || len(value) > maxScrub {
+			return fmt.Errorf("scrub[%d]: %d bytes are not between %d and %d", i, len(value), minScrub, maxScrub)
+		}
+		total += len(value)
+	}
+	if total > maxScrubBytes {
+		return fmt.Errorf("scrub: %d bytes, more than %d", total, maxScrubBytes)
+	}
+	for _, except := range r.ScrubExcept {
+		if _, err := splitPath(except); err != nil {
+			return fmt.Errorf("scrubExcept: %w", err)
 		}
 	}
 	return nil

@@ -116,6 +116,16 @@ func openParent(path string, replace bool) (dir int, base string, err error) {
 	return dir, parts[last], err
 }
 
+// replacePath opens the folder at an absolute path; whatever is in its way gives way.
+func replacePath(path string) (fd int, created bool, err error) {
+	dir, base, err := openParent(path, true)
+	if err != nil {
+		return -1, false, err
+	}
+	defer syscall.Close(dir)
+	return enter(dir, base, true)
+}
+
 // readable turns a walked directory into a descriptor that can be listed.
 func readable(dir int) (*os.File, error) {
 	fd, err := openat(dir, ".", syscall.O_RDONLY|syscall.O_DIRECTORY, 0)

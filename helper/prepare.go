@@ -132,18 +132,17 @@ func (p *preparation) directory(o *operation) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, base, err := openParent(o.Path, true)
+	open := replacePath
+	if o.Links == linksFollow {
+		open = followPath
+	}
+	fd, created, err := open(o.Path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Path, err)
 	}
-	defer syscall.Close(dir)
-	fd, created, err := enter(dir, base, true)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.Path, err)
-	}
-	syscall.Close(fd)
+	defer syscall.Close(fd)
 	if created || o.Existing == "own" {
-		err = ownFolder(dir, base, mode, id)
+		err = ownFolder(fd, ".", mode, id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Path, err)

@@ -45,6 +45,7 @@ type operation struct {
 	Mode       string    `json:"mode"`
 	User       *userSpec `json:"user"`
 	Existing   string    `json:"existing"`
+	Links      string    `json:"links"`
 	Digest     *string   `json:"digest"`
 	MaxBytes   int64     `json:"maxBytes"`
 	MaxEntries int64     `json:"maxEntries"`
@@ -108,6 +109,7 @@ type runResult struct {
 	Seconds    float64      `json:"seconds"`
 	TimedOut   bool         `json:"timedOut"`
 	StartError *string      `json:"startError"`
+	OOMKills   int64        `json:"oomKills"` // by the container's memory limit, while the run went on
 	Output     outputResult `json:"output"`
 }
 

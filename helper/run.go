@@ -19,6 +19,7 @@ type supervisor struct {
 	null      int // /dev/null, opened before anybody could replace it
 	cwd       string
 	env       []string
+	oom       *oomCounter
 }
 
 // run runs one program to its end or its limit and reports. It blocks only for the program itself: not for what the
@@ -32,7 +33,7 @@ func (s *supervisor) run(spec *runSpec) runResult {
 		result.Output = recorder.finish()
 		return result
 	}
-	started := time.Now()
+	started, killed := time.Now(), s.oom.kills()
 	leader, err := s.start(spec, writer)
 	syscall.Close(writer)
 	if err != nil {
@@ -46,6 +47,7 @@ func (s *supervisor) run(spec *runSpec) runResult {
 	result.TimedOut = timedOut
 	result.ended(status)
 	result.Output = pump.leaderEnded()
+	result.OOMKills = max(0, s.oom.kills()-killed)
 	return result
 }
 

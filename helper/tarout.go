@@ -20,6 +20,8 @@ type packer struct {
 	archive *archiveWriter
 	tar     *tar.Writer
 	buffer  []byte
+	scrub   *scrubber // nil: nothing is to be hidden
+	except  []string  // where nothing is hidden
 	bytes   int64
 	trailer packTrailer
 }
@@ -31,6 +33,7 @@ func pack(out io.Writer, request *packRequest) error {
 	archive := newArchiveWriter(out)
 	p := &packer{request: request, archive: archive, tar: tar.NewWriter(archive), buffer: make([]byte, sendChunk)}
 	p.trailer.Skipped, p.trailer.Changed = []skippedEntry{}, []string{}
+	p.scrubWith(request.Scrub, request.ScrubExcept)
 	for _, root := range request.Roots {
 		err := p.root(root)
 		if err == errFull {
@@ -46,6 +49,9 @@ func pack(out io.Writer, request *packRequest) error {
 	}
 	return archive.close(func(bytes int64, sha256 string) any {
 		p.trailer.Bytes, p.trailer.SHA256 = bytes, sha256
+		if p.scrub != nil {
+			p.trailer.Scrubbed = p.scrub.count
+		}
 		return p.trailer
 	})
 }
@@ -210,7 +216,7 @@ func (p *packer) file(dir int, name, path string, header *tar.Header) error {
 
 // content writes exactly size bytes, what the header promised, and notes a file that has more or fewer by now.
 func (p *packer) content(file *os.File, path string, size int64) error {
-	changed := false
+	changed, out := false, p.contentOf(path)
 	for left := size; left > 0; {
 		part := p.buffer[:min(left, int64(len(p.buffer)))]
 		n := len(part)
@@ -223,10 +229,13 @@ func (p *packer) content(file *os.File, path string, size int64) error {
 			n = len(part)
 			clear(part)
 		}
-		if _, err := p.tar.Write(part[:n]); err != nil {
+		if _, err := out.Write(part[:n]); err != nil {
 			return err
 		}
 		left -= int64(n)
+	}
+	if err := out.Flush(); err != nil {
+		return err
 	}
 	if info, err := file.Stat(); changed || err != nil || info.Size() != size {
 		p.trailer.ChangedCount++

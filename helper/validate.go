@@ -75,8 +75,8 @@ func (o *operation) validate() error {
 		if _, err := parseMode(o.Mode); err != nil {
 			return err
 		}
-		if o.Op == "directory" && o.Existing != "" && o.Existing != "keep" && o.Existing != "own" {
-			return fmt.Errorf("existing: %.20q is neither keep nor own", o.Existing)
+		if err := o.validDirectory(); o.Op == "directory" && err != nil {
+			return err
 		}
 	case "unpack":
 		if err := (&unpackOptions{o.Path, o.FileMode, o.MaxBytes, o.MaxEntries}).validate(); err != nil {
@@ -87,6 +87,17 @@ func (o *operation) validate() error {
 	}
 	_, err := splitPath(o.Path)
 	return err
+}
+
+// validDirectory looks at what only a directory has; the defaults are keep and replace.
+func (o *operation) validDirectory() error {
+	if o.Existing != "" && o.Existing != "keep" && o.Existing != "own" {
+		return fmt.Errorf("existing: %.20q is neither keep nor own", o.Existing)
+	}
+	if o.Links != "" && o.Links != linksReplace && o.Links != linksFollow {
+		return fmt.Errorf("links: %.20q is neither %s nor %s", o.Links, linksReplace, linksFollow)
+	}
+	return nil
 }
 
 // parseMode reads an octal mode without setuid and setgid bits.

@@ -52,6 +52,22 @@ def test_a_name_is_checked_once_and_a_number_never():
     assert not [op for op in phases.seed(sandbox(numbers), NONCE).prepare if isinstance(op, CheckUser)]
 
 
+@pytest.mark.parametrize(
+    ("user", "check"),
+    [
+        ("1000:staff", User(uid=1000, group="staff")),
+        ("app:staff", User("app", group="staff")),
+        ("app:50", User("app", gid=50)),
+        ("1000:50", None),
+        ("1000", None),
+    ],
+    ids=str,
+)
+def test_a_dockerfiles_group_is_checked_with_its_user(user, check):
+    checks = [op for op in phases.seed(sandbox(recorded=on_record(user)), NONCE).prepare if isinstance(op, CheckUser)]
+    assert checks == ([] if check is None else [CheckUser(check)])
+
+
 def test_the_scripts_own_user_is_checked_at_seed():
     request = phases.seed(sandbox(agent={"script": {"run": "x", "user": "worker"}}), NONCE)
     assert CheckUser(User("worker")) in request.prepare

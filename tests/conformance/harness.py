@@ -175,6 +175,17 @@ class Operator:
                 env={**os.environ, "KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(ROOT / "operator")},
             )
 
+        self._await_probe()
+
+    def _await_probe(self, seconds: float = 30.0) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.running:
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}/healthz", timeout=2).close()
+                return
+            time.sleep(POLL_SECONDS)
+        raise AssertionError(f"the operator does not answer its probe; its log ends:\n{self.text()[-3000:]}")
+
     @property
     def pid(self) -> int:
         assert self._process is not None

@@ -65,7 +65,7 @@ def test_whatever_happens_the_promises_hold_and_the_run_completes(data, agent, t
 @pytest.mark.parametrize("task", [worlds.TASK, HOOKED], ids=["plain", "hooks"])
 def test_when_all_goes_well_the_verifiers_reward_arrives(agent, task):
     cluster = Cluster(worlds.run(agent=agent), task)
-    assert calm(cluster) <= 20
+    assert calm(cluster) <= 21
     assert (cluster.run.status.phase, cluster.run.status.reward) == (Phase.SUCCEEDED, "1")
     assert len(cluster.agent_starts) == (0 if agent is worlds.NOP else 1)
     assert cluster.sandboxes == {}

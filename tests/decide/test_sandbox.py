@@ -187,8 +187,13 @@ def test_a_start_that_another_pod_may_help_costs_a_try(pod, reason):
     plan = taskrun.decide(worlds.world(worlds.placed(), pod=pod))
     assert plan.effects == (plans.DeletePod(worlds.POD, worlds.POD_UID),)
     assert plan.status is not None
-    assert (plan.status.phase, plan.status.attempts[-1].reason) == (Phase.QUEUED, reason)
-    assert plan.status.attempts[-1].start_time == worlds.ago(20)
+    assert plan.status.phase is Phase.QUEUED
+    assert plan.note is not None
+    assert plan.note.reason is Reason.RETRYING
+    assert f"try 2 of 3, because of {reason}" in plan.note.message
+    attempt = plan.status.attempts[-1]
+    assert (attempt.start_time, attempt.try_time) == (worlds.ago(20), worlds.ago(0))
+    assert (attempt.reason, attempt.message, attempt.end_time) == (None, None, None), "the attempt goes on"
     last = taskrun.decide(worlds.world(worlds.placed(tries=3), pod=pod))
     assert worlds.failure_of(last).reason == reason
     assert worlds.failure_of(last).stage is Stage.SEED

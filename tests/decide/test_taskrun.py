@@ -1,11 +1,15 @@
 """decide/taskrun.py: every rung of the ladder, in the order of a run's life."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 from tests.decide import worlds
 
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import AgentOutcome, Mode, Stage
+from taskfold.api.taskrun import TaskRunStatus
 from taskfold.contract.images import ImageConfig, RecordedImage
 from taskfold.decide import plan as plans
 from taskfold.decide import taskrun
@@ -100,15 +104,31 @@ def test_only_the_oracle_needs_a_solution():
     assert worlds.phase_of(plan) is Phase.QUEUED
 
 
-def test_a_missing_source_is_waited_for_then_refused():
+def first_looked(seconds_ago: float) -> TaskRunStatus:
+    """Not admitted: a source was missing at the first look."""
+    return TaskRunStatus(phase=Phase.PENDING, start_time=worlds.ago(seconds_ago))
+
+
+def test_a_missing_source_is_waited_for_then_given_up():
     missing = Refusal("SourceNotFound", "there is no ConfigMap x", terminal=False)
     waiting = taskrun.decide(worlds.world(admission=missing))
     assert (worlds.phase_of(waiting), worlds.reason_of(waiting)) == (Phase.PENDING, Reason.SOURCE_NOT_FOUND)
     assert waiting.again == taskrun.RETRY_SECONDS
-    late = taskrun.decide(
-        worlds.world(admission=missing, settings=worlds.Settings.model_validate({"limits": {"sourceSeconds": 10}}))
-    )
-    assert worlds.failure_of(late).reason == "SourceNotFound"
+    assert waiting.status is not None
+    assert waiting.status.start_time == worlds.ago(0), "the wait counts from the first look"
+    within = taskrun.decide(worlds.world(first_looked(60.0), admission=missing))
+    assert (worlds.phase_of(within), within.status) == (Phase.PENDING, first_looked(60.0))
+    late = taskrun.decide(worlds.world(first_looked(60.1), admission=missing))
+    failure = worlds.failure_of(late)
+    assert (worlds.phase_of(late), failure.reason) == (Phase.FAILED, "SourceNotFound")
+    assert (failure.stage, failure.terminal) == (Stage.ADMISSION, False)
+    assert "there is no ConfigMap x (waited 60 s)" in failure.message
+
+
+def test_a_source_that_comes_in_time_is_admitted_and_the_run_counts_from_the_first_look():
+    plan = taskrun.decide(worlds.world(first_looked(50.0), admission=ADMISSION))
+    assert plan.status is not None
+    assert (plan.status.start_time, plan.status.attempts[-1].start_time) == (worlds.ago(50), worlds.ago(0))
 
 
 def test_an_admission_that_could_not_be_observed_is_tried_again():
@@ -207,10 +227,16 @@ def test_an_unknown_user_is_terminal():
 
 @pytest.mark.parametrize("report", [PhaseActive(), PhaseUnreached("no route", 9, 0.0)], ids=["active", "unreached"])
 def test_a_seed_that_takes_too_long_costs_the_try(report):
-    plan = taskrun.decide(worlds.world(worlds.placed(), pod=worlds.ready(since=601.0), phases={worlds.SEED: report}))
-    assert worlds.deeds(plan) == ("DeletePod",)
-    assert plan.status is not None
-    assert plan.status.attempts[-1].tries == 2
+    def plan(since, asked):
+        phases = {worlds.SEED: replace(report, asked=asked)}
+        return taskrun.decide(worlds.world(worlds.placed(), pod=worlds.ready(since=since), phases=phases))
+
+    assert "DeletePod" not in worlds.deeds(plan(719.0, 719.0)), "within its limit"
+    assert "DeletePod" not in worlds.deeds(plan(721.0, 120.0)), "this process has only begun to ask"
+    late = plan(721.0, 121.0)
+    assert worlds.deeds(late) == ("DeletePod",)
+    assert late.status is not None
+    assert late.status.attempts[-1].tries == 2
 
 
 def test_a_seeded_sandbox_lets_the_agent_run_with_the_next_reconcile():
@@ -279,20 +305,23 @@ OUTCOMES = {
 @pytest.mark.parametrize(("ended", "outcome"), OUTCOMES.values(), ids=OUTCOMES)
 def test_verification_follows_whatever_the_agents_outcome(ended, outcome):
     plan = taskrun.decide(worlds.world(worlds.running(), phases=worlds.done(worlds.AGENT, ended)))
-    assert (worlds.phase_of(plan), worlds.reason_of(plan)) == (Phase.CLOSING, Reason.CLOSING)
-    assert plan.effects == (plans.CreateVerifierRun(worlds.VERIFIER, 1),)
+    assert (worlds.phase_of(plan), worlds.reason_of(plan), plan.again) == (Phase.CLOSING, Reason.CLOSING, 0)
+    assert plan.effects == (), "its name stands in the status before the VerifierRun is made"
     status = plan.status
     assert status is not None
     assert (status.agent.outcome, status.agent.return_code, status.agent.seconds) == (outcome, ended.return_code, 1.5)
     assert (status.verifier.name, status.verifier.uid, status.verifier.mode) == (worlds.VERIFIER, None, Mode.SHARED)
     assert (status.agent.message is None) is (outcome is AgentOutcome.SUCCEEDED)
+    assert taskrun.decide(worlds.world(status)).effects == (plans.CreateVerifierRun(worlds.VERIFIER, 1),)
 
 
 def test_nop_goes_straight_to_verification():
     plan = taskrun.decide(worlds.world(worlds.running(), agent=worlds.NOP))
-    assert plan.effects == (plans.CreateVerifierRun(worlds.VERIFIER, 1),)
+    assert (worlds.phase_of(plan), plan.effects, plan.again) == (Phase.CLOSING, (), 0)
     assert plan.status is not None
-    assert plan.status.agent.outcome is AgentOutcome.SKIPPED
+    assert (plan.status.agent.outcome, plan.status.verifier.name) == (AgentOutcome.SKIPPED, worlds.VERIFIER)
+    then = taskrun.decide(worlds.world(plan.status, agent=worlds.NOP))
+    assert then.effects == (plans.CreateVerifierRun(worlds.VERIFIER, 1),)
 
 
 NEVER_WORKED = {
@@ -327,10 +356,14 @@ OVERDUE = 28_800 + 120 + 1.0
 
 @pytest.mark.parametrize("report", [PhaseActive("x"), PhaseUnreached("no route", 99, 0.0)], ids=["active", "unreached"])
 def test_an_agent_without_an_end_is_given_up_well_after_its_limit(report):
-    within = taskrun.decide(worlds.world(worlds.running(seeded=OVERDUE - 2), phases={worlds.AGENT: report}))
-    assert within.status is None
-    plan = taskrun.decide(worlds.world(worlds.running(seeded=OVERDUE), phases={worlds.AGENT: report}))
-    assert (worlds.phase_of(plan), worlds.failure_of(plan).reason) == (Phase.MASKED, "DeadlineExceeded")
+    def plan(seeded, asked):
+        phases = {worlds.AGENT: replace(report, asked=asked)}
+        return taskrun.decide(worlds.world(worlds.running(seeded=seeded), phases=phases))
+
+    assert plan(OVERDUE - 2, OVERDUE - 2).status is None, "within its limit"
+    assert plan(OVERDUE, 120.0).status is None, "this process has only begun to ask"
+    late = plan(OVERDUE, 121.0)
+    assert (worlds.phase_of(late), worlds.failure_of(late).reason) == (Phase.MASKED, "DeadlineExceeded")
 
 
 def test_a_result_counts_however_late_it_is_found():
@@ -415,9 +448,25 @@ def test_a_verifierrun_that_cannot_be_made_masks_the_run_at_last():
 
 def test_a_verifierrun_that_is_refused_from_the_start_masks_the_run_at_last():
     status = worlds.running(seeded=9000.0)
+    closing = taskrun.decide(worlds.world(status, phases=worlds.done(worlds.AGENT, worlds.program("agent"))))
+    assert closing.status is not None
+
+    def plan(seconds):
+        return taskrun.decide(worlds.world(closing.status, now=worlds.NOW + timedelta(seconds=seconds)))
+
+    assert plan(1799.0).effects == (plans.CreateVerifierRun(worlds.VERIFIER, 1),)
+    late = plan(1801.0)
+    assert (worlds.phase_of(late), worlds.failure_of(late).reason) == (Phase.MASKED, "VerifierError")
+
+
+@pytest.mark.parametrize("agent", [worlds.ORACLE, worlds.NOP], ids=["agent", "nop"])
+def test_an_operator_that_comes_back_late_still_asks_for_the_verification(agent):
+    """The agent ended long ago, while no operator lived: the wait for the VerifierRun begins now."""
     phases = worlds.done(worlds.AGENT, worlds.program("agent"), seconds_ago=2000.0)
-    plan = taskrun.decide(worlds.world(status, phases=phases))
-    assert worlds.phase_of(plan) is Phase.MASKED
+    closing = taskrun.decide(worlds.world(worlds.running(seeded=9000.0), agent=agent, phases=phases))
+    assert closing.status is not None
+    then = taskrun.decide(worlds.world(closing.status, agent=agent))
+    assert then.effects == (plans.CreateVerifierRun(worlds.VERIFIER, 1),)
 
 
 GONE = {

@@ -1,5 +1,7 @@
 """decide/verifierrun.py: hooks, test.sh, the verdict; and every way to have none."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -186,12 +188,13 @@ def test_a_refusal_masks(refusal, reason):
 
 @pytest.mark.parametrize("report", [PhaseActive("x"), PhaseUnreached("no route", 9, 0.0)], ids=["active", "unreached"])
 def test_a_verifier_without_an_end_masks_well_after_its_limit(report):
-    def plan(since):
-        world = worlds.verifier_world(worlds.verifying(since=since), phases={worlds.VERIFY: report})
-        return verifierrun.decide(world)
+    def plan(since, asked):
+        phases = {worlds.VERIFY: replace(report, asked=asked)}
+        return verifierrun.decide(worlds.verifier_world(worlds.verifying(since=since), phases=phases))
 
-    assert plan(600 + 119.0).status is None
-    late = plan(600 + 121.0)
+    assert plan(600 + 119.0, 600.0).status is None, "within its limit"
+    assert plan(600 + 121.0, 120.0).status is None, "this process has only begun to ask"
+    late = plan(600 + 121.0, 121.0)
     assert (worlds.phase_of(late), worlds.failure_of(late).reason) == (Phase.MASKED, "DeadlineExceeded")
 
 
@@ -316,14 +319,15 @@ def test_output_that_was_not_kept_is_a_warning():
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_reward_reads_back_as_the_same_number(reward):
-    assert float(verifierrun.text_of(reward)) == reward
-    assert not verifierrun.text_of(reward).endswith(".0")
+    assert float(api_status.reward_text(reward)) == reward
+    assert not api_status.reward_text(reward).endswith(".0")
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_both_spellings_of_a_reward_agree(reward):
-    """`api.status.reward_text` says the same; a reward never is minus zero here (`contract.rewards`)."""
-    assert verifierrun.text_of(reward + 0.0) == api_status.reward_text(reward)
+def test_a_verdict_spells_its_reward_as_the_api_does(reward):
+    status = judged(TEST, txt=repr(reward).encode()).status
+    assert status is not None
+    assert status.reward == api_status.reward_text(reward)
 
 
 # -- after a break -------------------------------------------------------------------------------------------------

@@ -192,6 +192,64 @@ async def test_what_is_not_packed_is_listed(helper: Path, tmp_path: Path) -> Non
     }
 
 
+async def test_secrets_do_not_come_out_but_where_they_may(helper: Path, tmp_path: Path) -> None:
+    secret = b"hunter22\x00\xff" * 3
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "log").write_bytes(bytes(300_000) + secret + b" and " + secret[:9])
+    (logs / "reward.json").write_bytes(secret)
+    async with boxed(helper) as box:
+        result = await box.pack(
+            [sandbox.Root(str(logs), ".")],
+            sinks.ToDirectory(tmp_path / "out", **BOUNDS),
+            scrub=[secret, b"another one"],
+            scrub_except=[str(logs / "reward.json")],
+            **BOUNDS,
+        )
+    assert result.scrubbed == 1
+    assert (tmp_path / "out" / "log").read_bytes() == bytes(300_000) + b"*" * len(secret) + b" and " + secret[:9]
+    assert (tmp_path / "out" / "reward.json").read_bytes() == secret
+
+
+@pytest.mark.parametrize(
+    "scrub",
+    [[b"hunter2"], [b"x" * 65_537], [b"12345678"] * 257, [b"x" * 65_536] * 9],
+    ids=["short", "long", "many", "much"],
+)
+async def test_what_cannot_be_scrubbed_is_refused_before_anything_is_sent(tmp_path: Path, scrub: list[bytes]) -> None:
+    async with serving(saying(code=1)) as (exec_, _):
+        with pytest.raises(ValueError, match="to scrub") as refused:
+            sink = sinks.ToFile(tmp_path / "x.tar")
+            await sandbox.Sandbox(exec_, PIN).pack([sandbox.Root("/x", "x")], sink, scrub=scrub, **BOUNDS)
+    assert "hunter" not in str(refused.value)
+
+
+async def test_the_bounds_of_scrubbing_are_the_helpers(helper: Path, tmp_path: Path) -> None:
+    most = [bytes([index]) * sandbox.SCRUB_MAX_BYTES for index in range(8)]
+    async with boxed(helper) as box:
+        roots = [sandbox.Root("/no/such", "x")]
+        result = await box.pack(roots, sinks.ToFile(tmp_path / "x.tar"), scrub=most, **BOUNDS)
+    assert (result.scrubbed, result.skipped_count) == (0, 1)
+
+
+async def test_a_working_directory_behind_the_images_link(helper: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "var").symlink_to("run")
+    (tmp_path / "file").write_text("precious")
+    follow = phases.Directory(str(tmp_path / "var" / "app"), existing="keep", links="follow")
+    blocked = phases.Directory(str(tmp_path / "file"), existing="keep", links="follow")
+    request = phases.PhaseRequest(sandbox.new_nonce(), "seed", [follow], [shell("true", tmp_path / "log")])
+    async with boxed(helper) as box:
+        result = await box.run_phase(request)
+        with pytest.raises(errors.PhaseFailed, match=f"{tmp_path}/file") as failed:
+            await box.run_phase(replace(request, nonce=sandbox.new_nonce(), prepare=[blocked]))
+    assert result.prepared[0]["created"] is True
+    assert result.runs[0].oom_kills == 0
+    assert (tmp_path / "run" / "app").is_dir()
+    assert (tmp_path / "var").is_symlink()
+    assert (failed.value.reason, (tmp_path / "file").read_text()) == ("Prepare", "precious")
+
+
 async def test_a_refused_unpack_says_why(helper: Path, tmp_path: Path) -> None:
     files = {f"{index}": (bytes(100_000), False) for index in range(100)}
     async with boxed(helper) as box:
@@ -274,6 +332,15 @@ async def test_a_copy_out_that_is_none(tmp_path: Path, cluster: FakeCluster, kin
             finally:
                 sandbox.PACK_OVERHEAD = kept
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_counts_that_are_none_count_nothing(tmp_path: Path) -> None:
+    trailer = {"entries": 0, "bytes": 0, "sha256": hashlib.sha256().hexdigest(), "scrubbed": "x", "skippedCount": -1}
+    body = json.dumps(trailer).encode()
+    async with serving(saying(frames.header(0) + frames.header(len(body)) + body)) as (exec_, _):
+        sink = sinks.ToFile(tmp_path / "x.tar")
+        result = await sandbox.Sandbox(exec_, PIN).pack([sandbox.Root("/x", "x")], sink, **BOUNDS)
+    assert (result.scrubbed, result.skipped_count) == (0, 0)
 
 
 async def test_a_cancelled_copy_leaves_nothing(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_an_exchange_is_active_then_done_and_wakes_its_key():
         world.start(started=True, gate=gate)
         assert world.found.report(NONCE) == PhaseActive()
         await settle()
-        assert world.found.report(NONCE) == PhaseActive("2026-03-01T12:00:00Z")
+        assert world.found.report(NONCE) == PhaseActive("2026-03-01T12:00:00Z", asked=clock.now())
         assert world.woken == [(KEY, activities.STARTED_DELAY)]
         assert len(world.found) == 1
         gate.set()
@@ -83,6 +83,24 @@ def test_one_nonce_has_one_exchange_and_what_is_done_stays_done():
         world.start(errors.ConnectionLost("cut"))
         await settle()
         assert (world.begun, world.found.report(NONCE)) == (1, PhaseDone(RESULT))
+
+    clock.run(main)
+
+
+def test_asked_counts_from_the_first_exchange_through_breaks_and_starts_anew_once_forgotten():
+    async def main() -> None:
+        world = World()
+        await asyncio.sleep(7)
+        world.start(errors.ConnectionLost("cut"))
+        await asyncio.sleep(30)
+        assert world.found.report(NONCE) == PhaseUnreached("cut", 1, 0.0, asked=30.0)
+        world.start(started=True, gate=asyncio.Event())
+        await asyncio.sleep(5)
+        assert world.found.report(NONCE) == PhaseActive("2026-03-01T12:00:00Z", asked=35.0)
+        world.found.forget([NONCE])
+        world.start(gate=asyncio.Event())
+        assert world.found.report(NONCE) == PhaseActive(asked=0.0)
+        await world.found.close()
 
     clock.run(main)
 
@@ -182,7 +200,7 @@ def test_dropping_a_key_forgets_its_phases_only():
         world.found.drop(KEY)
         await settle()
         assert world.found.report(NONCE) is None
-        assert world.found.report(worlds.SEED) == PhaseActive()
+        assert isinstance(world.found.report(worlds.SEED), PhaseActive)
         await world.found.close()
 
     clock.run(main)

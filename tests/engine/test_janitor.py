@@ -1,31 +1,40 @@
 """engine/janitor.py: one round against a fake API server."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.engine import clock
 from tests.engine.fakes import Client
 
 from taskfold.api.settings import Settings
+from taskfold.decide import status as to
 from taskfold.effects import client as api
 from taskfold.effects import errors
 from taskfold.engine.janitor import Janitor
 from taskfold.engine.watch import Key, Kind, Watch
 
 
-def run(name, *, complete=False, ttl=None, namespace="team"):
+def run(name, *, complete=False, ttl=None, completed=None, namespace="team"):
+    """`completed`: so many seconds ago."""
     spec = {"task": {"inline": {}}, "agent": {"nop": {}}}
     if ttl is not None:
         spec["ttlSecondsAfterFinished"] = ttl
-    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec, "status": {"complete": complete}}
+    status = {"complete": complete}
+    if completed is not None:
+        status["completionTime"] = to.stamp(datetime.now(UTC) - timedelta(seconds=completed))
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec, "status": status}
 
 
 class World:
     def __init__(self, **settings) -> None:
-        self.client, self.watch, self.woken = Client(), Watch(), []
-        self.janitor = Janitor(
-            self.client, self.watch, lambda key, _: self.woken.append(key), Settings.model_validate(settings)
-        )
+        self.client, self.watch = Client(), Watch()
+        self.delays: dict[Key, float] = {}
+        self.janitor = Janitor(self.client, self.watch, self.delays.__setitem__, Settings.model_validate(settings))
+
+    @property
+    def woken(self) -> list[Key]:
+        return list(self.delays)
 
 
 def key(name, namespace="team"):
@@ -34,10 +43,17 @@ def key(name, namespace="team"):
 
 async def test_a_round_wakes_what_is_unfinished_and_what_expires():
     world = World()
-    for each in (run("a"), run("done", complete=True), run("expiring", complete=True, ttl=5)):
+    for each in (
+        run("a", ttl=5),
+        run("done", complete=True, completed=9),
+        run("expired", complete=True, completed=9, ttl=5),
+        run("expiring", complete=True, completed=1000, ttl=3000),
+    ):
         world.client.put(api.TASKRUNS, each)
     await world.janitor.round("team")
-    assert sorted(world.woken) == [key("a"), key("expiring")]
+    assert sorted(world.woken) == [key("a"), key("expired"), key("expiring")]
+    assert (world.delays[key("a")], world.delays[key("expired")]) == (0.0, 0.0)
+    assert 1900 < world.delays[key("expiring")] <= 2000, "what is left of its time"
     assert set(world.watch.runs) == {("team", "a")}, "finished runs are not held"
 
 

@@ -1,5 +1,6 @@
 """engine/reconcile.py with observe and apply, around a fake API server: one step at a time."""
 
+import contextlib
 import json
 
 import pytest
@@ -72,6 +73,8 @@ async def test_a_run_goes_from_its_manifest_to_its_reward_and_completes(operator
     ends(operator, "agent", worlds.program("agent"))
     await steps(operator, 1)
     assert operator.status["phase"] == "Closing"
+    assert not [call for call in operator.client.calls if call.startswith("create verifierruns")]
+    assert await steps(operator, 1) == 0.2
     await steps(operator, 1, VERIFIER)
     assert operator.nonce("verify") not in operator.phases.started
     await steps(operator, 1)
@@ -154,6 +157,27 @@ async def test_the_same_error_again_is_not_written_again(operator):
         with pytest.raises(errors.Unavailable):
             await steps(operator, 1)
     assert operator.client.calls.count(STATUS) == 2, "the admission and the first error"
+    operator.client.failures["create pods"] = errors.Unavailable("another text", sent=True)
+    with pytest.raises(errors.Unavailable):
+        await steps(operator, 1)
+    assert operator.client.calls.count(STATUS) == 2, "the reason is the same"
+    operator.client.failures["create pods"] = errors.StoreError("disk full")
+    with pytest.raises(errors.StoreError):
+        await steps(operator, 1)
+    assert operator.condition() == ("StoreUnavailable", "disk full")
+    assert operator.client.calls.count(STATUS) == 3
+
+
+async def test_the_same_error_of_a_verification_is_not_written_again(operator):
+    operator.create()
+    operator.client.put(api.VERIFIERRUNS, worlds.verifier().wire())
+    operator.see()
+    operator.client.failures["get taskruns"] = errors.Unavailable("no answer", sent=True)
+    for _ in range(2):
+        operator.watch.runs.clear()
+        with pytest.raises(errors.Unavailable):
+            await Reconciler(operator.parts).reconcile(VERIFIER)
+    assert operator.client.calls.count(f"status verifierruns/{VERIFIER.name}") == 1
 
 
 async def test_an_error_that_cannot_be_told_is_still_the_first_one(operator):
@@ -371,3 +395,48 @@ async def test_a_queued_run_that_wants_no_pod_any_more_gives_up_its_place(crowde
     crowded.watch.pods.clear()
     another = type(RUN)(RUN.kind, "team", "another")
     assert crowded.starts.take(another)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"cancel": True}, {"suspend": True}, {"agent": {"nop": {}}}],
+    ids=["cancelled", "suspended", "changed spec"],
+)
+async def test_a_slot_that_is_held_is_given_back_with_a_plan_that_creates_no_pod(crowded, change):
+    await admitted(crowded)
+    await steps(crowded, 1)
+    del crowded.client.objects["pods", "team", "other"]
+    crowded.watch.pods.clear()
+    another = type(RUN)(RUN.kind, "team", "another")
+    assert not crowded.starts.take(another)
+    assert crowded.woken == [RUN], "the slot is held for the first"
+    crowded.change(**change)
+    await steps(crowded, 1)
+    assert crowded.woken == [RUN, another]
+    assert crowded.starts.take(another)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [errors.Forbidden("exceeded quota: q", status=403), errors.Unavailable("no answer", sent=True)],
+    ids=["waits", "fails"],
+)
+async def test_a_slot_is_given_back_when_the_pod_is_not_created(tmp_path, failure):
+    operator = Operator(tmp_path, concurrency={"podStarts": 1})
+    await admitted(operator)
+    operator.client.failures["create pods"] = failure
+    with contextlib.suppress(errors.Unavailable):
+        await steps(operator, 1)
+    assert operator.starts.take(type(RUN)(RUN.kind, "team", "another"))
+
+
+async def test_a_slot_is_counted_once_when_the_pod_is_there(tmp_path):
+    """By the watch, no longer as held: another run starts as soon as this pod runs."""
+    operator = Operator(tmp_path, concurrency={"podStarts": 1})
+    await admitted(operator)
+    await steps(operator, 1)
+    another = type(RUN)(RUN.kind, "team", "another")
+    assert not operator.starts.take(another)
+    runs(operator)
+    operator.starts.offer()
+    assert operator.woken == [another]

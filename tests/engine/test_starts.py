@@ -32,6 +32,7 @@ def test_without_a_slot_runs_wait_in_their_order():
     assert not world.starts.take(B), "the slot is promised to the first"
     assert world.starts.take(A)
     world.starting = 1
+    world.starts.placed(A)
     world.starts.offer()
     assert world.woken == [A]
     world.starting = 0
@@ -59,16 +60,17 @@ def test_asking_twice_is_one_place():
     assert world.woken == [A]
 
 
-@pytest.mark.parametrize("leave", ["give_back", "forget"])
-@pytest.mark.parametrize("promised", [False, True], ids=["still waiting", "promised"])
-def test_who_leaves_lets_the_next_one_in(leave, promised):
+@pytest.mark.parametrize("held", ["still waiting", "promised", "taken"])
+def test_who_leaves_lets_the_next_one_in(held):
     world = World(1, starting=1)
     world.starts.take(A)
     world.starts.take(B)
-    if promised:
+    if held != "still waiting":
         world.starting = 0
         world.starts.offer()
-    getattr(world.starts, leave)(A)
+    if held == "taken":
+        assert world.starts.take(A)
+    world.starts.forget(A)
     world.starting = 0
     world.starts.offer()
     assert world.woken[-1] == B
@@ -86,3 +88,8 @@ def test_a_slot_that_was_taken_is_not_given_again():
     world = World(1)
     assert world.starts.take(A)
     assert not world.starts.take(B)
+    assert world.starts.take(A), "it is held for the one that took it, however often it asks"
+    world.starting = 1
+    world.starts.placed(A)
+    assert not world.starts.take(B), "now the watch counts it"
+    assert not world.starts.take(A), "a second pod is a second slot"

@@ -18,9 +18,12 @@ def verifier(name="a-1-verify", version="5", **more):
     return obj(name, version, spec=spec, **more)
 
 
-def pod(name="a-1-1", version="5", *, node=None, phase="Pending", **more):
+def pod(name="a-1-1", version="5", *, node=None, phase="Pending", scheduled=None, **more):
+    """`scheduled`: the scheduler's word, if it has spoken."""
     spec = {"nodeName": node} if node else {}
-    return obj(name, version, spec=spec, labels={"taskfold.dev/run": "a"}, status={"phase": phase}, **more)
+    conditions = [] if scheduled is None else [{"type": "PodScheduled", "status": scheduled}]
+    status = {"phase": phase, "conditions": [{"type": "Ready", "status": "False"}, *conditions]}
+    return obj(name, version, spec=spec, labels={"taskfold.dev/run": "a"}, status=status, **more)
 
 
 def version(held, name, namespace="team"):
@@ -163,12 +166,22 @@ def test_a_complete_run_is_forgotten_with_its_verification():
     ("found", "count"),
     [
         (pod(node="n"), 1),
-        (pod(), 0),
+        (pod(node="n", scheduled="True"), 1),
+        (pod(), 1),
+        (pod(scheduled="False"), 0),
         (pod(node="n", phase="Running"), 0),
         (pod(node="n", phase="Failed"), 0),
         (pod(node="n", deletionTimestamp="x"), 0),
     ],
-    ids=["bound", "not bound", "running", "failed", "being deleted"],
+    ids=[
+        "bound",
+        "bound, the scheduler's word",
+        "not bound yet",
+        "not schedulable",
+        "running",
+        "failed",
+        "being deleted",
+    ],
 )
 def test_pods_on_their_way_are_counted(found, count):
     watch = Watch()

@@ -35,9 +35,11 @@ OPERATIONS = {
     "tools": phases.Tools(("bash", "tar")),
     "user": phases.CheckUser(User("app")),
     "user with a group": phases.CheckUser(User("app", group="staff")),
+    "uid with a group's name": phases.CheckUser(User(uid=1000, group="staff")),
     "reset": phases.Reset("/tests", ("keep.txt",)),
     "directory": phases.Directory("/app", "0755", User(name="app"), existing="keep"),
     "directory, nobody's": phases.Directory("/logs/agent", "0777"),
+    "directory, the image's": phases.Directory("/var/run/app", existing="keep", links="follow"),
     "unpack": phases.Unpack("/tests", "sha256:" + "1" * 64),
     "write": phases.Write("/x", b"\x00\xff"),
 }
@@ -101,9 +103,32 @@ def test_the_whole_request_word_for_word():
             {"op": "tools", "names": ["bash", "tar"], "required": False},
             {"op": "user", "name": "app", "required": True},
             {"op": "user", "name": "app", "group": "staff", "required": True},
+            {"op": "user", "uid": 1000, "group": "staff", "required": True},
             {"op": "reset", "path": "/tests", "keep": ["keep.txt"]},
-            {"op": "directory", "path": "/app", "mode": "0755", "user": {"name": "app"}, "existing": "keep"},
-            {"op": "directory", "path": "/logs/agent", "mode": "0777", "user": None, "existing": "own"},
+            {
+                "op": "directory",
+                "path": "/app",
+                "mode": "0755",
+                "user": {"name": "app"},
+                "existing": "keep",
+                "links": "replace",
+            },
+            {
+                "op": "directory",
+                "path": "/logs/agent",
+                "mode": "0777",
+                "user": None,
+                "existing": "own",
+                "links": "replace",
+            },
+            {
+                "op": "directory",
+                "path": "/var/run/app",
+                "mode": "0755",
+                "user": None,
+                "existing": "keep",
+                "links": "follow",
+            },
             {
                 "op": "unpack",
                 "path": "/tests",
@@ -171,6 +196,7 @@ WIRE = {
             "seconds": 0.5,
             "timedOut": False,
             "startError": None,
+            "oomKills": 2,
             "output": {"bytes": 3, "kept": 3, "gap": True, "error": "full", "inline": "aGk="},
         }
     ],
@@ -188,7 +214,7 @@ def test_a_result_is_read_whole():
     run = result.run("test")
     assert run is not None
     assert (run.return_code, run.output_bytes, run.output_gap, run.output_error) == (0, 3, True, "full")
-    assert (run.inline, run.succeeded) == (b"hi", True)
+    assert (run.inline, run.succeeded, run.oom_kills) == (b"hi", True, 2)
     assert result.run("other") is None
     assert (result.files["/a"].state, result.files["/a"].content) == (FileState.REGULAR, b"1")
     assert (result.files["/b"].state, result.files["/b"].content) == (FileState.MISSING, b"")
@@ -252,10 +278,20 @@ def test_another_shape_is_an_error(wire):
         WIRE | {"endedAt": "soon"},
         WIRE | {"runs": [{"name": "test", "seconds": float("nan")}]},
         WIRE | {"runs": [{"name": "test", "seconds": 1, "returnCode": "0"}]},
+        WIRE | {"runs": [{"name": "test", "seconds": 1, "oomKills": "2"}]},
         WIRE | {"prepared": ["tools"]},
         WIRE | {"files": [{"path": "/a", "state": "regular", "base64": "MQ?=="}]},
     ],
-    ids=["no time", "null time", "not a time", "NaN", "a code in quotes", "prepared of texts", "base64 with a stain"],
+    ids=[
+        "no time",
+        "null time",
+        "not a time",
+        "NaN",
+        "a code in quotes",
+        "a count in quotes",
+        "prepared of texts",
+        "base64 with a stain",
+    ],
 )
 def test_a_wrong_type_is_an_error_here_and_not_later(wire):
     with pytest.raises(phases.ProtocolError):

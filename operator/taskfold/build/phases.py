@@ -84,7 +84,7 @@ def seed(sandbox: Sandbox, nonce: str) -> PhaseRequest:
     prepare: list[PrepareOp] = [Tools(TOOLS), *checks]
     prepare += [Directory(path, "0777") for path in (LOGS_AGENT, LOGS_VERIFIER, LOGS_ARTIFACTS)]
     if sandbox.workdir is not None:
-        prepare.append(Directory(sandbox.workdir, "0755", sandbox.agent_user, existing="keep"))
+        prepare.append(Directory(sandbox.workdir, "0755", sandbox.agent_user, existing="keep", links="follow"))
     return PhaseRequest(nonce, "seed", prepare)
 
 

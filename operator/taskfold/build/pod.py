@@ -58,7 +58,9 @@ def manifest(
         "imagePullPolicy": pull,
         "command": [HELPER, "init", "--name", MAIN],
         "env": [
-            {"name": name, "value": value} for name, value in environment.of_container(run, task, recorded).items()
+            # Kubernetes expands $(NAME) in values; the contract's values are taken as they are written.
+            {"name": name, "value": value.replace("$", "$$")}
+            for name, value in environment.of_container(run, task, recorded).items()
         ],
         "resources": _resources(run, task, settings.pod),
         "securityContext": _as_root(settings.pod),

@@ -40,12 +40,14 @@ def finish(world: RunWorld) -> Plan:
         return Plan(status.model_copy(update={"store": world.store_prefix}), again=0)
     if world.collected is None:
         reachable = pod is not None and pods.standing(pod) is Standing.READY and pod.uid == _pod_uid(world)
-        effects = (Collect(prefix or "", reachable), StoreRow(prefix or ""))
-        return Plan(note=_pending("collecting files"), effects=effects, again=0)
+        return Plan(note=_pending("collecting files"), effects=(Collect(prefix or "", reachable),), again=0)
+    unkept = _unkept(world)
+    if not world.row_stored:
+        return Plan(effects=(StoreRow(prefix or "", unkept),), again=0)
     if pod is not None and pod.owner_uid == run.metadata.uid and not _kept(world) and not _stuck(world, pod):
         delete = () if pod.deleting else (DeletePod(pod.name, pod.uid),)
         return Plan(note=_pending(f"removing pod {pod.name}"), effects=delete, again=LOOK_SECONDS)
-    notes = _leftovers(world)
+    notes = [*unkept, *_leftovers(world)]
     done = to.warned(status, notes).model_copy(
         update={"complete": True, "completion_time": to.stamp(world.now), "journal": [], "attempts": _closed(world)}
     )
@@ -93,10 +95,14 @@ def _stuck(world: RunWorld, pod: PodView) -> bool:
     return waited > world.settings.limits.deletion_seconds
 
 
+def _unkept(world: RunWorld) -> tuple[str, ...]:
+    """What could not be kept; it is in the row too."""
+    error = world.collected.get("error") if world.collected is not None else None
+    return (f"not all files could be kept: {error}; the outcome stands",) if error else ()
+
+
 def _leftovers(world: RunWorld) -> list[str]:
     notes = []
-    if world.collected is not None and world.collected.get("error"):
-        notes.append(f"not all files could be kept: {world.collected['error']}; the outcome stands")
     if world.pod is not None and not _kept(world):
         notes.append(f"the pod {world.pod.name} did not go away in time and is removed later")
     return notes

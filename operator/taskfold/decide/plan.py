@@ -4,6 +4,7 @@ Guarantees: effects are data; each is idempotent when it is applied, so a plan m
 operators. They are applied in order, the first failure stops, and the status is written last.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from taskfold.api.reasons import Reason
@@ -84,10 +85,19 @@ class Collect:
 
 
 @dataclass(frozen=True)
-class StoreRow:
-    """Keep the result document of this attempt."""
+class StoreRewards:
+    """Keep every reward of a verdict that has more of them than a status can hold (C8)."""
 
     prefix: str
+    rewards: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class StoreRow:
+    """Keep the result document of this attempt, with what is to be said about its files."""
+
+    prefix: str
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,6 +124,7 @@ Effect = (
     | CreateVerifierRun
     | CancelVerifierRun
     | Collect
+    | StoreRewards
     | StoreRow
     | ForgetPhases
     | DeleteRun

@@ -4,7 +4,8 @@ Guarantees: a try has its own pod name; the journal's entries are bound to a pod
 sent; there are at most `limits.seedTries` tries within an attempt, and every wait ends.
 """
 
-from taskfold.api import names
+from taskfold.api import conditions, names
+from taskfold.api.common import Condition
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import Attempt, JournalEntry, JournalPhase, Stage
@@ -14,6 +15,16 @@ from taskfold.decide import status as to
 from taskfold.decide.plan import CreatePod, DeletePod, Note, Plan, StoreImageUser
 from taskfold.decide.pod import PodView, Standing
 from taskfold.decide.world import Admission, PhaseActive, PhaseUnreached, Refusal, RunWorld
+
+QUEUE_REASONS = (
+    Reason.QUOTA_EXCEEDED,
+    Reason.UNSCHEDULABLE,
+    Reason.QUEUED_FOR_START,
+    Reason.SOURCE_NOT_FOUND,
+    Reason.SOURCE_FORBIDDEN,
+    Reason.STORE_UNAVAILABLE,
+)
+"""What a wait for a place can be about; it becomes the reason of the failure when the wait is over its limit."""
 
 START_FAILING_SECONDS = 30.0
 """How long a container may fail to start before the try is given up: kubelets retry, and some causes pass."""
@@ -92,7 +103,8 @@ def await_start(world: RunWorld, attempt: Attempt) -> Plan:
     pod, limits = world.pod, world.settings.limits
     if pod is None:
         raise ValueError("awaits the start of a pod that is not there")
-    message, age = pods.waiting_message(pod), _age(world, pod.created)
+    # From the moment the kubelet took the pod: what it waited for a node is the queue's time.
+    message, age = pods.waiting_message(pod), _age(world, pod.started_at or pod.created)
     match pods.standing(pod):
         case Standing.UNSCHEDULED:
             late = _queued_too_long(world, attempt, Note(Reason.UNSCHEDULABLE, message))
@@ -155,12 +167,17 @@ def another_try(world: RunWorld, reason: Reason, message: str) -> Plan:
 
 def overdue(world: RunWorld, seconds: float) -> bool:
     """More than `seconds` have gone since the phase that runs now could start."""
+    since = _since(world)
+    return since is not None and _age(world, since) > seconds
+
+
+def _since(world: RunWorld) -> str | None:
+    """When the phase that runs now could start: the end of the one before, else the container's start."""
     status = world.run.status
     uid = status.attempts[-1].pod_uid
     ended = [e.ended_at for e in status.journal if e.pod_uid == uid and e.ended_at]
     main = world.pod.main if world.pod is not None else None
-    since = max(ended, default=None) or (main.started_at if main is not None else None)
-    return since is not None and _age(world, since) > seconds
+    return max(ended, default=None) or (main.started_at if main is not None else None)
 
 
 def unanswered(world: RunWorld, report: PhaseActive | PhaseUnreached, seconds: float) -> bool:
@@ -169,6 +186,12 @@ def unanswered(world: RunWorld, report: PhaseActive | PhaseUnreached, seconds: f
     """
     grace = world.settings.limits.agent_grace_seconds
     return overdue(world, seconds + grace) and report.asked > grace
+
+
+def left(world: RunWorld, seconds: float) -> float:
+    """Seconds until a phase with this limit is to be given up, a little more; one at least."""
+    now = to.stamp(world.now)
+    return max(1.0, seconds + world.settings.limits.agent_grace_seconds - _age(world, _since(world) or now) + 1.0)
 
 
 def pod_limit(world: RunWorld) -> float:
@@ -197,14 +220,19 @@ def _age(world: RunWorld, since: str | None) -> float:
 
 def _queued_too_long(world: RunWorld, attempt: Attempt, note: Note | None = None) -> Plan | None:
     limit = world.settings.limits.queue_seconds
-    if _age(world, attempt.try_time or attempt.start_time) <= limit:
+    waits = conditions.find(world.run.status.conditions, conditions.ConditionType.RECONCILING)
+    since = max(filter(None, (attempt.start_time, attempt.try_time, _resumed(waits))), default=None)
+    if _age(world, since) <= limit or (waits is not None and waits.reason == Reason.SUSPENDED):
         return None
     if note is None:
-        waits = next((c for c in world.run.status.conditions if c.type == "Reconciling"), None)
-        words = {reason.value: reason for reason in Reason}
-        known = words.get(waits.reason if waits is not None else "", Reason.POD_START_TIMEOUT)
-        note = Note(known, waits.message if waits is not None else "")
+        known = next((reason for reason in QUEUE_REASONS if waits is not None and waits.reason == reason), None)
+        note = Note(known or Reason.POD_START_TIMEOUT, waits.message if known and waits is not None else "")
     return _fail(world, note.reason, f"no place for the pod within {limit:g} s. {note.message}".strip())
+
+
+def _resumed(waits: Condition | None) -> str | None:
+    """When the run began to work towards its end: after a suspension, when that ended."""
+    return waits.last_transition_time if waits is not None and waits.status == "True" else None
 
 
 def _fail(world: RunWorld, reason: Reason, message: str, *, terminal: bool = False, stage: Stage = Stage.SEED) -> Plan:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from taskfold.api.common import MAX_WARNINGS
+from taskfold.api.common import MAX_WARNING, MAX_WARNINGS, clip
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import MAX_JOURNAL, Failure, JournalEntry, JournalPhase, Stage, Status
@@ -67,10 +67,9 @@ def ended(
 
 def warned(status: S, notes: Sequence[str]) -> S:
     """The status with further warnings, each once, bounded."""
-    new = [note for note in dict.fromkeys(notes) if note not in status.warnings]
-    if not new:
-        return status
-    return status.model_copy(update={"warnings": [*status.warnings, *new][:MAX_WARNINGS]})
+    texts = [clip(note, MAX_WARNING) for note in notes]  # as the status will hold them
+    warnings = list(dict.fromkeys([*status.warnings, *texts]))[:MAX_WARNINGS]
+    return status if warnings == status.warnings else status.model_copy(update={"warnings": warnings})
 
 
 def timed(status: S, **seconds: float | None) -> S:

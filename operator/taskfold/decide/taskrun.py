@@ -25,7 +25,7 @@ from taskfold.api.status import (
 )
 from taskfold.api.taskrun import TaskRunStatus
 from taskfold.contract.failures import FailureKind
-from taskfold.decide import ending, sandbox
+from taskfold.decide import ending, programs, sandbox
 from taskfold.decide import pod as pods
 from taskfold.decide import status as to
 from taskfold.decide.plan import (
@@ -55,6 +55,9 @@ RETRY_SECONDS = 5.0
 
 HANDOVER_SECONDS = 1800.0
 """How long a VerifierRun may be refused by the cluster before the agent's work is given up."""
+
+REFUSALS = frozenset({Reason.VERIFIER_ERROR, Reason.NAME_CONFLICT})
+"""What the conditions say when the creation was tried and refused."""
 
 SHELL_TOOLS = frozenset({"bash", "timeout"})
 """Without these test.sh cannot start at all: the contract masks as verifier_error, not as provider_unavailable."""
@@ -195,7 +198,7 @@ def _seed(world: RunWorld) -> Plan:
             effects = () if retry_in > 0 else (RunPhase(JournalPhase.SEED, entry.nonce),)
             return Plan(seeding, Note(Reason.SEEDING, message), effects, again=max(retry_in, 1.0))
         case PhaseActive():
-            return Plan(seeding, Note(Reason.SEEDING), again=limit)
+            return Plan(seeding, Note(Reason.SEEDING), again=sandbox.left(world, limit))
         case _:
             return Plan(effects=(RunPhase(JournalPhase.SEED, entry.nonce),), again=5)
 
@@ -204,7 +207,10 @@ def _seeded(world: RunWorld, result: PhaseResult, nonce: str) -> Plan:
     status = to.closed(world.run.status, nonce, result.ended_at)
     node = world.pod.node if world.pod is not None else None
     attempt = status.attempts[-1].model_copy(update={"node_name": node})
-    status = status.model_copy(update={"attempts": [*status.attempts[:-1], attempt], "node_name": node})
+    main = world.pod.main if world.pod is not None else None
+    image = {"image_digest": main.image_id if main is not None else None}
+    task = status.task.model_copy(update=image) if status.task is not None else None
+    status = status.model_copy(update={"attempts": [*status.attempts[:-1], attempt], "node_name": node, "task": task})
     status = to.timed(
         status,
         pod=to.seconds_between(attempt.start_time, result.started_at),
@@ -233,11 +239,11 @@ def _seeded(world: RunWorld, result: PhaseResult, nonce: str) -> Plan:
 def _work(world: RunWorld) -> Plan:
     """The agent's phase: from here on nothing starts twice."""
     status, attempt = world.run.status, world.run.status.attempts[-1]
-    if world.run.spec.agent.nop is not None:
-        return _close(world, status, AgentOutcome.SKIPPED, None)
     entry = to.entry(status, JournalPhase.AGENT, attempt.pod_uid)
     if entry is None:
         return sandbox.journal(world, attempt)
+    if world.run.spec.agent.nop is not None:
+        return _close(world, to.closed(status, entry.nonce, to.stamp(world.now)), AgentOutcome.SKIPPED, None)
     limit = sandbox.agent_limit(world)
     match world.phases.get(entry.nonce):
         case PhaseDone(result=result):
@@ -251,9 +257,9 @@ def _work(world: RunWorld) -> Plan:
             effects = () if retry_in > 0 else (RunPhase(JournalPhase.AGENT, entry.nonce),)
             return Plan(note=Note(Reason.AGENT_RUNNING, message), effects=effects, again=max(retry_in, 1.0))
         case PhaseActive(started_at=started) if started is not None:
-            return Plan(note=Note(Reason.AGENT_RUNNING, f"since {started}"), again=limit)
+            return Plan(note=Note(Reason.AGENT_RUNNING, f"since {started}"), again=sandbox.left(world, limit))
         case PhaseActive():
-            return Plan(again=limit)
+            return Plan(again=sandbox.left(world, limit))
         case _:
             return Plan(effects=(RunPhase(JournalPhase.AGENT, entry.nonce),), again=5)
 
@@ -262,7 +268,7 @@ def _worked(world: RunWorld, result: PhaseResult, nonce: str) -> Plan:
     """The agent's phase is over: what became of it, and on to verification."""
     install = result.run("install")
     if install is not None and not install.succeeded:
-        return sandbox.another_try(world, Reason.AGENT_INSTALL_FAILED, _ended_how(install))
+        return sandbox.another_try(world, Reason.AGENT_INSTALL_FAILED, programs.ended_how(install))
     agent = result.run("agent")
     if agent is None or agent.start_error is not None:
         why = agent.start_error if agent is not None and agent.start_error else "it was not started"
@@ -271,15 +277,8 @@ def _worked(world: RunWorld, result: PhaseResult, nonce: str) -> Plan:
         outcome = AgentOutcome.TIMED_OUT
     else:
         outcome = AgentOutcome.SUCCEEDED if agent.return_code == 0 else AgentOutcome.FAILED
-    return _close(world, to.closed(world.run.status, nonce, result.ended_at), outcome, agent)
-
-
-def _ended_how(run: RunResult) -> str:
-    if run.start_error is not None:
-        return f"{run.name}: {run.start_error}"
-    how = "was killed at its limit" if run.timed_out else f"ended with return code {run.return_code}"
-    tail = run.inline.decode("utf-8", "replace")[-600:].strip()
-    return f"{run.name} {how}" + (f": {tail}" if tail else "")
+    status = to.warned(to.closed(world.run.status, nonce, to.stamp(world.now)), programs.oom_notes(agent))
+    return _close(world, status, outcome, agent)
 
 
 def _close(world: RunWorld, status: TaskRunStatus, outcome: AgentOutcome, agent: RunResult | None) -> Plan:
@@ -290,11 +289,24 @@ def _close(world: RunWorld, status: TaskRunStatus, outcome: AgentOutcome, agent:
         outcome=outcome,
         return_code=agent.return_code if agent else None,
         seconds=agent.seconds if agent else None,
-        message=_ended_how(agent) if agent and outcome is not AgentOutcome.SUCCEEDED else None,
+        message=programs.ended_how(agent) if agent and outcome is not AgentOutcome.SUCCEEDED else None,
     )
     status = to.timed(status, agent=agent.seconds if agent else 0.0)
-    closing = to.moved(status, Phase.CLOSING, agent=agent_status, verifier=VerifierStatus(mode=Mode.SHARED, name=name))
+    verifier = VerifierStatus(mode=Mode.SHARED, name=name)
+    if world.verifier is not None and world.verifier.spec.source.run_ref.uid == run.metadata.uid:
+        named = verifier.model_copy(update={"uid": world.verifier.metadata.uid})
+        handed_over = to.moved(status, Phase.VERIFYING, agent=agent_status, verifier=named)
+        return Plan(handed_over, Note(Reason.VERIFYING, f"the agent's outcome: {outcome.value}"))
+    if not _refused(status):
+        # Made first, so that one write tells the agent's end and hands the pod over.
+        return Plan(effects=(CreateVerifierRun(name, status.attempts[-1].number),), again=0)
+    closing = to.moved(status, Phase.CLOSING, agent=agent_status, verifier=verifier)
     return Plan(closing, Note(Reason.CLOSING, f"the agent's outcome: {outcome.value}"), again=0)
+
+
+def _refused(status: TaskRunStatus) -> bool:
+    """The creation of the VerifierRun was tried, and refused."""
+    return any(condition.reason in REFUSALS for condition in status.conditions)
 
 
 # -- the pod belongs to the VerifierRun ----------------------------------------------------------------------------
@@ -305,7 +317,7 @@ def _await_verifier(world: RunWorld) -> Plan:
     recorded = status.verifier
     if recorded is None or recorded.name is None:
         raise ValueError("awaits a verification without a name")
-    if recorded.uid is None and verifier is None and sandbox.overdue(world, HANDOVER_SECONDS):
+    if recorded.uid is None and verifier is None and _refused(status) and sandbox.overdue(world, HANDOVER_SECONDS):
         text = f"the VerifierRun {recorded.name} could not be created within {HANDOVER_SECONDS:g} s; the run is masked"
         return _mask(world, Reason.VERIFIER_ERROR, text, FailureKind.VERIFIER_ERROR, Stage.VERIFICATION)
     if recorded.uid is None and verifier is None:

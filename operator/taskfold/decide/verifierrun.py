@@ -9,13 +9,23 @@ Guarantees:
 from taskfold.api import unsupported as unsupported_fields
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
-from taskfold.api.status import Admitted, Failure, JournalEntry, JournalPhase, Stage, VerifierStatus, reward_text
+from taskfold.api.status import (
+    MAX_REWARDS,
+    Admitted,
+    Failure,
+    JournalEntry,
+    JournalPhase,
+    Stage,
+    VerifierStatus,
+    reward_text,
+)
 from taskfold.api.verifierrun import VerifierRunStatus
 from taskfold.contract import rewards
 from taskfold.contract.failures import Effect, FailureKind
 from taskfold.decide import pod as pods
+from taskfold.decide import programs
 from taskfold.decide import status as to
-from taskfold.decide.plan import NOTHING, Note, Plan, RunPhase
+from taskfold.decide.plan import NOTHING, Note, Plan, RunPhase, StoreRewards
 from taskfold.decide.world import PhaseActive, PhaseDone, PhaseRefused, PhaseUnreached, VerifierWorld
 from taskfold.protocol.phase import PhaseResult, ReadFile
 
@@ -118,11 +128,7 @@ def _await_hooks(world: VerifierWorld, hooks: JournalEntry) -> Plan:
         case PhaseDone(result=result):
             status = to.closed(world.verifier.status, hooks.nonce, result.ended_at)
             failed = [run for run in result.runs if not run.succeeded]
-            notes = [
-                f"[[verifier.collect]] {run.name} "
-                + (run.start_error or ("ran over its limit" if run.timed_out else f"ended with {run.return_code}"))
-                for run in failed
-            ]
+            notes = [f"[[verifier.collect]] {programs.ended_how(run)}" for run in failed]
             return Plan(to.warned(status, notes), again=0)
         case PhaseRefused(message=message):
             status = to.closed(world.verifier.status, hooks.nonce, to.stamp(world.now))
@@ -196,6 +202,7 @@ def _verdict(world: VerifierWorld, result: PhaseResult, nonce: str) -> Plan:
             stage=Stage.VERIFICATION,
         )
     notes = [f"test.sh's output: {test.output_error}"] if test.output_error else []
+    notes += programs.oom_notes(test)
     done = to.moved(
         to.warned(status, notes),
         Phase.SUCCEEDED,
@@ -206,7 +213,10 @@ def _verdict(world: VerifierWorld, result: PhaseResult, nonce: str) -> Plan:
         failure=failure,
     )
     reason = Reason(failure.reason) if failure is not None else Reason.VERDICT_REACHED
-    return _completed(world, done, Note(reason, failure.message if failure else f"reward {done.reward}"))
+    prefix = world.run.status.store if world.run is not None else None
+    many = prefix is not None and len(verdict.rewards) > MAX_REWARDS
+    effects = (StoreRewards(prefix or "", verdict.rewards),) if many else ()
+    return _completed(world, done, effects, Note(reason, failure.message if failure else f"reward {done.reward}"))
 
 
 def _reward_file(file: ReadFile | None) -> rewards.RewardFile:
@@ -242,10 +252,10 @@ def _end(
         kind=kind,
         terminal=terminal,
     )
-    return _completed(world, status, Note(reason, message))
+    return _completed(world, status, (), Note(reason, message))
 
 
-def _completed(world: VerifierWorld, status: VerifierRunStatus, note: Note) -> Plan:
+def _completed(world: VerifierWorld, status: VerifierRunStatus, effects: tuple[StoreRewards, ...], note: Note) -> Plan:
     moment = to.stamp(world.now)
     complete = status.model_copy(
         update={
@@ -255,4 +265,4 @@ def _completed(world: VerifierWorld, status: VerifierRunStatus, note: Note) -> P
             "duration_seconds": to.seconds_between(status.start_time, moment),
         }
     )
-    return Plan(complete, note)
+    return Plan(complete, note, effects)

@@ -95,6 +95,7 @@ class RunWorld:
     verifier: VerifierRun | None = None
     store_prefix: str | None = None
     collected: Mapping[str, object] | None = None
+    row_stored: bool = False
 
 
 @dataclass(frozen=True)

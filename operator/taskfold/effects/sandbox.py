@@ -8,6 +8,7 @@ process (not with PID 1).
 """
 
 import asyncio
+import base64
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -23,6 +24,10 @@ HELPER = "/.taskfold/helper"
 SLACK_SECONDS = 600.0  # preparation and reading, beside the runs' own limits
 IDLE_SECONDS = 90.0  # the helper says `alive` every 20 s
 PACK_OVERHEAD = 12 * 1024  # bytes per entry: headers, a path and a link target of 4 KiB each, padding
+SCRUB_MIN_BYTES = 8  # the helper's bounds for values to scrub
+SCRUB_MAX_BYTES = 64 * 1024
+SCRUB_MAX_VALUES = 256
+SCRUB_MAX_TOTAL = 512 * 1024
 
 
 def new_nonce() -> str:
@@ -57,7 +62,9 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class PackResult:
-    """What came out. `truncated`: a limit ended it early. `skipped`: the first hundred of `skipped_count`."""
+    """What came out. `truncated`: a limit ended it early. `skipped`: the first hundred of `skipped_count`.
+    `scrubbed`: how often a value was replaced.
+    """
 
     entries: int
     size: int
@@ -66,6 +73,7 @@ class PackResult:
     skipped_count: int = 0
     changed: tuple[str, ...] = ()
     truncated: bool = False
+    scrubbed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +125,16 @@ class Sandbox:
         max_bytes: int,
         max_entries: int,
         max_file_bytes: int | None = None,
+        scrub: Sequence[bytes] = (),
+        scrub_except: Sequence[str] = (),
         total_seconds: float | None = 3600.0,
         checked: bool = False,
     ) -> PackResult:
         """Copy files out. Missing and unreadable things are listed, not errors. The sink is ended in any
         case.
+
+        `scrub`: secrets; the helper writes `*` for each of their bytes, in the contents of regular files that are
+        not at or below a path of `scrub_except`. ValueError for values beyond the bounds above.
         """
         wire = {
             "protocol": protocol.PROTOCOL,
@@ -129,6 +142,8 @@ class Sandbox:
             "maxBytes": max_bytes,
             "maxEntries": max_entries,
             "maxFileBytes": max_file_bytes,
+            "scrub": _scrub(scrub),
+            "scrubExcept": list(scrub_except),
         }
         bound = max_bytes + PACK_OVERHEAD * (max_entries + 256)
         limits = execs.Limits(total_seconds, IDLE_SECONDS)
@@ -321,10 +336,26 @@ def _pack_result(trailer: frames.Trailer) -> PackResult:
         trailer.size,
         trailer.sha256,
         skipped=_skipped(extra),
-        skipped_count=int(extra.get("skippedCount") or 0),
+        skipped_count=_count(extra, "skippedCount"),
         changed=tuple(str(path) for path in extra.get("changed") or ()),
         truncated=extra.get("truncated") is True,
+        scrubbed=_count(extra, "scrubbed"),
     )
+
+
+def _count(extra: Mapping[str, Any], key: str) -> int:
+    """The sandbox may say anything; what is no number counts for nothing."""
+    value = extra.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+
+
+def _scrub(values: Sequence[bytes]) -> list[str]:
+    """Refused here, where the caller is to blame; never with a value in the message."""
+    if len(values) > SCRUB_MAX_VALUES or sum(map(len, values)) > SCRUB_MAX_TOTAL:
+        raise ValueError(f"more than {SCRUB_MAX_VALUES} values or {SCRUB_MAX_TOTAL} bytes to scrub")
+    if any(not SCRUB_MIN_BYTES <= len(value) <= SCRUB_MAX_BYTES for value in values):
+        raise ValueError(f"a value to scrub has between {SCRUB_MIN_BYTES} and {SCRUB_MAX_BYTES} bytes")
+    return [base64.b64encode(value).decode("ascii") for value in values]
 
 
 def _skipped(answer: Mapping[str, Any]) -> tuple[Skipped, ...]:

@@ -47,8 +47,7 @@ class App:
 
     def wake(self, keys: set[Key]) -> None:
         """These keys have something to look at."""
-        for key in keys:
-            self.queue.add(key)
+        self.queue.add_all(keys)
         self.starts.offer()
 
 
@@ -82,6 +81,7 @@ async def running(settings: Settings, source: credentials.Source) -> AsyncIterat
             starts=Starts(limits.pod_starts, watch.starting, queue.add),
             events=Events(client),
             image_volumes=await _image_volumes(client, settings.helper),
+            wake=queue.add_all,
         )
         reconciler = Reconciler(parts)
         janitor = Janitor(client, watch, queue.add, settings)

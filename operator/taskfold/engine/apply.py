@@ -12,8 +12,9 @@ from typing import assert_never
 
 from taskfold.api.reasons import Reason
 from taskfold.api.status import JournalPhase
+from taskfold.build import phases, result, verifierrun
 from taskfold.build import pod as pod_builder
-from taskfold.build import result, verifierrun
+from taskfold.contract import users
 from taskfold.decide import plan as plans
 from taskfold.decide import sandbox as deciding
 from taskfold.decide.world import RunWorld, VerifierWorld
@@ -22,13 +23,16 @@ from taskfold.effects import errors, sinks
 from taskfold.effects import exec as execs
 from taskfold.effects import sandbox as sandboxes
 from taskfold.effects import store as stores
-from taskfold.engine import observe, outcome
+from taskfold.engine import image_users, observe, outcome, secrecy
 from taskfold.engine.parts import Parts
 from taskfold.engine.phases import Phases
 from taskfold.engine.watch import Key, Kind
+from taskfold.protocol.phase import User
 
-ROW = "row.json"
 FILES = "files.tar"
+REWARDS = "rewards.json"
+SCRUBBED = 256
+"""Values that the helper takes at once."""
 COLLECT_PAUSES = (0.5, 3.0)
 LOGS = sandboxes.Root("/logs", "logs")
 
@@ -65,8 +69,12 @@ class Applier:
                 await self._cancel_verifier(namespace, name)
             case plans.Collect(prefix=prefix, reachable=reachable):
                 await self._collect(world, prefix, reachable=reachable)
-            case plans.StoreRow(prefix=prefix):
-                await self._put_once(prefix + ROW, result.document(world.run))
+            case plans.StoreRow(prefix=prefix, notes=notes):
+                row = {**result.document(world.run), **await self._all_rewards(prefix)}
+                row["warnings"] = [*world.run.status.warnings, *notes]
+                await self._put_once(prefix + observe.ROW, row)
+            case plans.StoreRewards():
+                raise TypeError("a TaskRun has no rewards of its own")
             case plans.ForgetPhases(nonces=nonces):
                 self._parts.activities.forget(nonces)
             case plans.DeleteRun(uid=uid):
@@ -74,14 +82,18 @@ class Applier:
             case _:
                 assert_never(effect)
 
-    def verifier(self, effect: plans.Effect, world: VerifierWorld) -> None:
-        """One effect of a VerifierRun's plan: it only ever asks for phases."""
-        if not isinstance(effect, plans.RunPhase):
-            raise TypeError(f"a VerifierRun's plan holds {effect!r}")
+    async def verifier(self, effect: plans.Effect, world: VerifierWorld) -> None:
+        """One effect of a VerifierRun's plan."""
         metadata = world.verifier.metadata
-        key = Key(Kind.VERIFIER_RUN, metadata.namespace, metadata.name)
-        exchange = self._phases.of_verifier(JournalPhase(effect.phase), effect.nonce, world)
-        self._parts.activities.start(key, effect.nonce, exchange)
+        match effect:
+            case plans.RunPhase(phase=phase, nonce=nonce):
+                key = Key(Kind.VERIFIER_RUN, metadata.namespace, metadata.name)
+                exchange = self._phases.of_verifier(JournalPhase(phase), nonce, world)
+                self._parts.activities.start(key, nonce, exchange)
+            case plans.StoreRewards(prefix=prefix, rewards=rewards):
+                await self._put_once(prefix + REWARDS, dict(rewards))
+            case _:
+                raise TypeError(f"a VerifierRun's plan holds {effect!r}")
 
     async def _create_pod(self, effect: plans.CreatePod, world: RunWorld) -> None:
         run, task = world.run, world.task
@@ -96,12 +108,13 @@ class Applier:
         shape = pod_builder.PodPlan(effect.name, effect.attempt, effect.record, self._parts.image_volumes, limit)
         manifest = pod_builder.manifest(run, task, self._parts.settings, shape, world.recorded)
         try:
-            self._parts.watch.see_pod(await self._parts.client.create(api.PODS, namespace, manifest))
+            pod = await self._parts.client.create(api.PODS, namespace, manifest)
         except errors.AlreadyExists:
-            self._parts.watch.see_pod(await self._parts.client.get(api.PODS, namespace, effect.name))
+            pod = await self._parts.client.get(api.PODS, namespace, effect.name)
         except errors.ApiError as error:
             self._parts.starts.forget(key)
             raise outcome.of_creation(error, f"pod {effect.name}") from error
+        self._parts.wake(self._parts.watch.see_pod(pod))
         self._parts.starts.placed(key)
 
     async def _create_verifier(self, world: RunWorld, name: str, attempt: int) -> None:
@@ -118,7 +131,7 @@ class Applier:
         except errors.ApiError as error:
             # The agent's work is done: whatever refuses the object now is waited for.
             raise outcome.Waiting(Reason.VERIFIER_ERROR, f"VerifierRun {name}: {error}") from error
-        self._parts.watch.see_verifier(created)
+        self._parts.wake(self._parts.watch.see_verifier(created))
 
     async def _cancel_verifier(self, namespace: str, name: str) -> None:
         try:
@@ -137,9 +150,38 @@ class Applier:
 
     async def _store_image_user(self, reference: str, image_id: str, record: str) -> None:
         try:
-            await self._parts.image_users.put(reference, image_id, record)
+            user = image_users.parse(record)
         except ValueError as error:
             raise outcome.Waiting(Reason.SEED_FAILED, str(error)) from error
+        if user.uid != 0 and user.gid == 0:
+            user = await self._with_group(user, image_id or reference)
+        await self._parts.image_users.put((image_id, reference), user)
+
+    async def _with_group(self, user: User, image: str) -> User:
+        """The kubelet starts an image's `USER uid:gid` with the uid alone: the group is in the image's configuration.
+
+        Best effort: where the registry does not tell, the group stays the one that the container really got.
+        """
+        try:
+            found = await self._parts.registry.image_config(image.removeprefix("docker-pullable://"))
+        except errors.EffectError as error:
+            log.info("the group of %s's user is not known: %s", image, error)
+            return user
+        written = users.of_image(found.config.user)
+        if written is None or (written.gid is None and written.group is None):
+            return user
+        return User(uid=user.uid, gid=written.gid, group=written.group)
+
+    async def _all_rewards(self, prefix: str) -> dict[str, object]:
+        """Every reward of a verdict with more of them than its status holds."""
+        try:
+            content = await self._parts.store.get(prefix + REWARDS, limit=stores.NEW_BYTES)
+        except stores.NotStored:
+            return {}
+        except errors.StoreError as error:
+            raise outcome.of_store(error) from error
+        rewards = json.loads(content)
+        return {"rewards": rewards, "reward_components": [] if "reward" in rewards else list(rewards)}
 
     async def _put_once(self, key: str, document: object) -> None:
         content = json.dumps(document, ensure_ascii=False, sort_keys=True, indent=1).encode()
@@ -180,9 +222,16 @@ class Applier:
         key = prefix + FILES
         sink = sinks.ToConsumer(lambda chunks: self._parts.store.put_stream(key, chunks), where=key)
         sandbox = sandboxes.Sandbox(self._parts.exec, pin)
+        secrets = await secrecy.values(world.run, self._parts.sources)
         async with asyncio.timeout(limits.collect_seconds):
             packed = await sandbox.pack(
-                [LOGS], sink, max_bytes=limits.collect_bytes, max_entries=limits.collect_entries, checked=True
+                [LOGS],
+                sink,
+                max_bytes=limits.collect_bytes,
+                max_entries=limits.collect_entries,
+                scrub=secrets[:SCRUBBED],
+                scrub_except=(phases.REWARD_JSON, phases.REWARD_TXT, phases.LOGS_ARTIFACTS),
+                checked=True,
             )
         return {
             "key": FILES,

@@ -7,7 +7,8 @@ has to take one.
 import collections
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 from taskfold.effects import store as stores
 from taskfold.protocol.phase import User
@@ -32,16 +33,14 @@ class ImageUsers:
                 content = await self._store.get(key, limit=RECORD_BYTES)
             except stores.NotStored:
                 return None
-            self._hold(key, parse(content.decode()))
+            self._hold(key, _of(json.loads(content)))
         return self._held[key]
 
-    async def put(self, reference: str, image_id: str, record: str) -> None:
-        """Keep a record under its image id and under the reference that led to it."""
-        user = parse(record)
-        for name in (image_id, reference):
-            if not name:
-                continue
-            await self._store.put_stream(self._key(name), _once(record.encode()))
+    async def put(self, names: Sequence[str], user: User) -> None:
+        """Keep who the image of this id, and of the reference that led to it, starts as."""
+        content = json.dumps(user.to_wire()).encode()
+        for name in filter(None, names):
+            await self._store.put_stream(self._key(name), _once(content))
             self._hold(self._key(name), user)
 
     def _hold(self, key: str, user: User) -> None:
@@ -51,6 +50,12 @@ class ImageUsers:
 
     def _key(self, name: str) -> str:
         return f"{self._cluster}/images/{hashlib.sha256(name.encode()).hexdigest()}.json"
+
+
+def _of(wire: Mapping[str, Any]) -> User:
+    groups = wire.get("groups")
+    numbers = tuple(groups) if groups is not None else None
+    return User(uid=wire["uid"], gid=wire.get("gid"), groups=numbers, group=wire.get("group"))
 
 
 def parse(record: str) -> User:

@@ -31,6 +31,7 @@ from taskfold.protocol.phase import User
 DOCUMENT_BYTES = 1024 * 1024
 IMAGE = "image.json"
 COLLECTED = "collected.json"
+ROW = "row.json"
 
 
 class Observer:
@@ -57,6 +58,11 @@ class Observer:
         pod = await self._pod(key.namespace, name, confirm=must_exist) if name else None
         unplaced = pod is None and not must_exist and not final
         verifier_name = status.verifier.name if status.verifier is not None else None
+        if verifier_name is None and attempt is not None:
+            # Made, perhaps, and not recorded yet: the watch's picture will do, a second creation would find it.
+            expected = names.verifier(run.metadata.name, attempt.number)
+            verifier_name = expected if (key.namespace, expected) in self._parts.watch.verifiers else None
+        collected = await self._collected(prefix) if final and status.store else None
         return RunWorld(
             run=run,
             spec_digest=seen.spec_digest,
@@ -71,7 +77,8 @@ class Observer:
             image_user=await self._image_user(task, recorded, pod),
             verifier=await self._verifier(key.namespace, verifier_name) if verifier_name else None,
             store_prefix=prefix,
-            collected=await self._collected(prefix) if final and status.store else None,
+            collected=collected,
+            row_stored=collected is not None and await self._parts.store.exists(prefix + ROW),
         )
 
     async def verifier(self, key: Key) -> VerifierWorld | None:

@@ -87,13 +87,11 @@ def registry(settings: Settings, source: credentials.Source) -> kopf.OperatorReg
     @kopf.on.event(GROUP, VERSION, TaskRun.PLURAL, registry=handlers)
     async def on_run(event: kopf.RawEvent, **_: Any) -> None:
         # DELETED may only mean that the object has left the selection: whoever cares asks the API server.
-        gone = event["type"] == "DELETED" and not _is_complete(event["object"])
-        state["app"].wake(state["app"].watch.see_run(dict(event["object"]), gone=gone))
+        state["app"].wake(state["app"].watch.see_run(dict(event["object"]), gone=event["type"] == "DELETED"))
 
     @kopf.on.event(GROUP, VERSION, VerifierRun.PLURAL, registry=handlers)
     async def on_verifier(event: kopf.RawEvent, **_: Any) -> None:
-        gone = event["type"] == "DELETED" and not _is_complete(event["object"])
-        state["app"].wake(state["app"].watch.see_verifier(dict(event["object"]), gone=gone))
+        state["app"].wake(state["app"].watch.see_verifier(dict(event["object"]), gone=event["type"] == "DELETED"))
 
     @kopf.on.event("", "v1", "pods", registry=handlers)
     async def on_pod(event: kopf.RawEvent, **_: Any) -> None:
@@ -115,10 +113,6 @@ def registry(settings: Settings, source: credentials.Source) -> kopf.OperatorReg
         return round(age, 1)
 
     return handlers
-
-
-def _is_complete(obj: Any) -> bool:
-    return bool((obj.get("status") or {}).get("complete"))
 
 
 async def connection(source: credentials.Source) -> kopf.ConnectionInfo:

@@ -1,5 +1,6 @@
 """What one operator process is made of: each part once, handed to whoever needs it."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from taskfold.api.settings import Settings
@@ -13,12 +14,15 @@ from taskfold.engine.image_users import ImageUsers
 from taskfold.engine.snapshots import Snapshots
 from taskfold.engine.sources import Sources
 from taskfold.engine.starts import Starts
-from taskfold.engine.watch import Watch
+from taskfold.engine.watch import Key, Watch
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts. `image_volumes`: the cluster mounts the helper's image; else an init container copies it."""
+    """The parts. `image_volumes`: the cluster mounts the helper's image; else an init container copies it.
+
+    `wake`: these keys have something to look at; what we wrote ourselves is told at once, not by the watch.
+    """
 
     settings: Settings
     client: api.Client
@@ -33,3 +37,4 @@ class Parts:
     starts: Starts
     events: Events
     image_volumes: bool
+    wake: Callable[[Iterable[Key]], None]

@@ -22,6 +22,7 @@ from taskfold.decide.world import RunWorld, VerifierWorld
 from taskfold.effects import errors, transfer
 from taskfold.effects import exec as execs
 from taskfold.effects.sandbox import Sandbox, Started
+from taskfold.engine import secrecy
 from taskfold.engine.activities import Exchange
 from taskfold.engine.outcome import Outcome
 from taskfold.engine.parts import Parts
@@ -90,13 +91,15 @@ class Phases:
         admitted = sandbox.run.status.admitted
         namespace = sandbox.run.metadata.namespace
         exchange = Sandbox(self._parts.exec, _pin(namespace, pod))
+        secrets = await secrecy.values(sandbox.run, self._parts.sources)
         if not parts:
-            return await exchange.run_phase(request, (), on_started=on_started, checked=True)
+            return secrecy.hidden(await exchange.run_phase(request, (), on_started=on_started, checked=True), secrets)
         if admitted is None or admitted.task_digest is None:
             raise RuntimeError("a phase with files of a run that is not admitted")
         async with self._parts.snapshots.open(namespace, admitted.task_digest) as folder:
-            payloads = [transfer.from_folder(folders.subtree(folder, part)) for part in parts]
-            return await exchange.run_phase(request, [*payloads, *more], on_started=on_started, checked=True)
+            payloads = [*(transfer.from_folder(folders.subtree(folder, part)) for part in parts), *more]
+            result = await exchange.run_phase(request, payloads, on_started=on_started, checked=True)
+        return secrecy.hidden(result, secrets)
 
     async def _trajectory(self, sandbox: requests.Sandbox, pod: PodView) -> bytes | None:
         """The agent's own transcript, as it was the moment the agent ended."""

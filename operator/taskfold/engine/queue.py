@@ -11,7 +11,7 @@ import heapq
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -63,6 +63,11 @@ class KeyedQueue(Generic[Key]):
         self._due[key] = due
         heapq.heappush(self._later, (due, next(self._count), key))
         self._moved.set()
+
+    def add_all(self, keys: Iterable[Key]) -> None:
+        """Ask for each of these, now."""
+        for key in keys:
+            self.add(key)
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._busy)

@@ -49,6 +49,7 @@ class Reconciler:
                 case Kind.VERIFIER_RUN:
                     return await self._verifier(key)
         except Exception as error:
+            self._parts.starts.forget(key)
             await self._explain(key, error)
             raise
 
@@ -79,8 +80,11 @@ class Reconciler:
             self._parts.activities.drop(key)
             return None
         plan = verifierrun.decide(world)
-        for effect in plan.effects:
-            self._applier.verifier(effect, world)
+        try:
+            for effect in plan.effects:
+                await self._applier.verifier(effect, world)
+        except Waiting as waiting:
+            plan = Plan(note=waiting.note, again=waiting.delay)
         return await self._write(world, plan)
 
     async def _write(self, world: RunWorld | VerifierWorld, plan: Plan) -> float | None:
@@ -145,10 +149,8 @@ class Reconciler:
             held.pop((namespace, name), None)
 
     def _see(self, resource: api.Resource, obj: api.Json) -> None:
-        if resource == api.TASKRUNS:
-            self._parts.watch.see_run(obj)
-        else:
-            self._parts.watch.see_verifier(obj)
+        watch = self._parts.watch
+        self._parts.wake(watch.see_run(obj) if resource == api.TASKRUNS else watch.see_verifier(obj))
 
     def _tell(self, run: Resource, old: Status, new: Status, plan: Plan, moment: str) -> None:
         """Log and announce what changed: a phase, a reason, never every look."""

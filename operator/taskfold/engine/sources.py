@@ -6,10 +6,14 @@ is a wait, a forbidden or malformed one an answer that names it and what to do.
 
 import base64
 import binascii
+import contextlib
 import gzip
 import io
 import tarfile
-from collections.abc import Mapping, Sequence
+import tempfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import BinaryIO
 
 from taskfold.api import names
 from taskfold.api.common import EnvFromSource, EnvVar, SourceReference
@@ -25,6 +29,7 @@ from taskfold.engine.outcome import Refused, Waiting
 ARCHIVE_KEY = "task.tar.gz"
 ARCHIVE_BYTES = 64 * 1024 * 1024
 """What a ConfigMap's megabyte may unpack to."""
+CHUNK = 256 * 1024
 EXECUTABLE_MAGIC = (b"#!", b"\x7fELF")
 """Objects of the API have no modes: what the kernel would start is executable."""
 
@@ -66,6 +71,15 @@ class Sources:
         found: dict[str, str] = {}
         for source in sources:
             found |= await self._values(api.SECRETS, namespace, source)
+        return found
+
+    async def secret_values(self, namespace: str, names: Iterable[str]) -> list[bytes]:
+        """Every value of these Secrets, as bytes; those that cannot be read any more are left out."""
+        found: list[bytes] = []
+        for name in names:
+            with contextlib.suppress(Waiting, binascii.Error):
+                data = (await self._get(api.SECRETS, namespace, name)).get("data") or {}
+                found += [base64.b64decode(value) for value in data.values()]
         return found
 
     async def env(self, namespace: str, entries: Sequence[EnvVar]) -> dict[str, str]:
@@ -157,9 +171,15 @@ def _config_map(found: api.Json, source: ConfigMapSource) -> folders.Folder:
 
 def _archive(content: bytes, where: str) -> folders.Folder:
     """A small .tar.gz, unpacked in memory; only regular files count, links are refused."""
+    with tempfile.TemporaryFile() as unpacked:
+        return _members(content, where, unpacked)
+
+
+def _members(content: bytes, where: str, unpacked: BinaryIO) -> folders.Folder:
     files: dict[str, tuple[bytes, bool]] = {}
     try:
-        with tarfile.open(fileobj=_Bounded(content, where), mode="r|") as tar:
+        _unpack(content, where, unpacked)
+        with tarfile.open(fileobj=unpacked, mode="r:") as tar:
             for entries, member in enumerate(tar):
                 if entries >= folders.MAX_FILES:
                     raise folders.too_many_files()
@@ -169,31 +189,21 @@ def _archive(content: bytes, where: str) -> folders.Folder:
                 if opened is None:
                     raise Refused(Reason.INVALID_TASK, f"{where}: {member.name} is not a regular file")
                 files[member.name.removeprefix("./")] = (opened.read(), bool(member.mode & 0o100))
-    except (tarfile.TarError, OSError, EOFError) as error:
+    except (tarfile.TarError, zlib.error, OSError, EOFError) as error:
         raise Refused(Reason.INVALID_TASK, f"{where}: is not a .tar.gz archive: {error}") from error
     return folders.MemoryFolder(files)
 
 
-class _Bounded(io.RawIOBase):
-    """The archive's unpacked bytes, headers and all; an error once there are more than ARCHIVE_BYTES."""
-
-    def __init__(self, content: bytes, where: str) -> None:
-        super().__init__()
-        self._where = where
-        self._unpacked = gzip.GzipFile(fileobj=io.BytesIO(content))
-        self._left = ARCHIVE_BYTES
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview | bytearray) -> int:  # type: ignore[override]
-        window = memoryview(buffer)[: self._left + 1]
-        count = self._unpacked.readinto(window)
-        self._left -= count
-        if self._left < 0:
-            text = f"{self._where}: unpacks to more than {ARCHIVE_BYTES:,} bytes; take another source for it"
-            raise Refused(Reason.INVALID_TASK, text)
-        return count
+def _unpack(content: bytes, where: str, out: BinaryIO) -> None:
+    """The archive's bytes, read to their end so that gzip's checksum has been looked at, and bounded."""
+    written = 0
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+        while chunk := stream.read(CHUNK):
+            written += out.write(chunk)
+            if written > ARCHIVE_BYTES:
+                text = f"{where}: unpacks to more than {ARCHIVE_BYTES:,} bytes; take another source for it"
+                raise Refused(Reason.INVALID_TASK, text)
+    out.seek(0)
 
 
 def _decoded(where: str, text: str) -> bytes:

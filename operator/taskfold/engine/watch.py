@@ -58,37 +58,48 @@ class Watch:
         self.pods: dict[tuple[str, str], Seen] = {}
 
     def see_run(self, obj: Object, *, gone: bool = False) -> set[Key]:
-        """A TaskRun as an event, a list or a write told it. Returns who should look."""
+        """A TaskRun as an event, a list or a write told it. Returns who should look; nobody, if it is no news."""
         place = _place(obj)
-        if gone:
-            self.runs.pop(place, None)
-        elif _newer(self.runs.get(place), obj):
-            digest = _digest(taskrun.spec_digest, obj)
-            self.runs[place] = Seen(_trimmed(obj), digest)
+        if not self._take(self.runs, obj, taskrun.spec_digest, _trimmed, gone=gone):
+            return set()
         return {Key(Kind.TASK_RUN, *place), *self._verifiers_of(place)}
 
     def see_verifier(self, obj: Object, *, gone: bool = False) -> set[Key]:
         """A VerifierRun, likewise."""
         place = _place(obj)
-        if gone:
-            self.verifiers.pop(place, None)
-        elif _newer(self.verifiers.get(place), obj):
-            digest = _digest(verifierrun.spec_digest, obj)
-            self.verifiers[place] = Seen(_without_fields(obj), digest)
+        if not self._take(self.verifiers, obj, verifierrun.spec_digest, _without_fields, gone=gone):
+            return set()
         run = (((obj.get("spec") or {}).get("source") or {}).get("runRef") or {}).get("name", "")
         return {Key(Kind.VERIFIER_RUN, *place), Key(Kind.TASK_RUN, place[0], run)}
 
     def see_pod(self, obj: Object, *, gone: bool = False) -> set[Key]:
         """A sandbox pod, likewise."""
         place = _place(obj)
-        if gone:
-            self.pods.pop(place, None)
-        elif _newer(self.pods.get(place), obj):
-            self.pods[place] = Seen(_without_fields(obj))
         run = (obj["metadata"].get("labels") or {}).get(names.RUN)
-        if not run:
+        if not self._take(self.pods, obj, None, _without_fields, gone=gone) or not run:
             return set()
         return {Key(Kind.TASK_RUN, place[0], run), *self._verifiers_of((place[0], run))}
+
+    def _take(
+        self,
+        held: dict[tuple[str, str], Seen],
+        obj: Object,
+        digest: Callable[[Mapping[str, Any]], str] | None,
+        trim: Callable[[Object], Object],
+        *,
+        gone: bool,
+    ) -> bool:
+        """Whether this is news. An object that only left the watch's selection is told as gone with the version that
+        our own write gave it: that is none.
+        """
+        place, before = _place(obj), held.get(_place(obj))
+        if before is not None and before.version >= Seen(obj).version:
+            return False
+        if gone:
+            held.pop(place, None)
+        else:
+            held[place] = Seen(trim(obj), _digest(digest, obj) if digest is not None else "")
+        return True
 
     def replace(
         self,
@@ -111,11 +122,13 @@ class Watch:
                 for place, seen in held.items()
                 if place not in listed and seen.version <= since and namespace in (None, place[0])
             ]
-            for place in gone:
-                keys |= see(held[place].object, gone=True)
+            for lost in [held.pop(place).object for place in gone]:
+                keys |= see(lost, gone=True)
             for obj in found:
-                keys |= see(obj)
-        return keys
+                see(obj)
+        # Whatever is unfinished is looked at, news or not: that is what the list is for.
+        keys |= {Key(Kind.TASK_RUN, *place) for place in self.runs}
+        return keys | {Key(Kind.VERIFIER_RUN, *place) for place in self.verifiers}
 
     def forget(self, run: Object) -> None:
         """A complete run: it and its VerifierRun are read from the API server should anyone ask again."""
@@ -145,10 +158,6 @@ def _digest(of_spec: Callable[[Mapping[str, Any]], str], obj: Object) -> str:
         return of_spec(obj.get("spec") or {})
     except ValidationError:
         return ""
-
-
-def _newer(held: Seen | None, obj: Object) -> bool:
-    return held is None or Seen(obj).version >= held.version
 
 
 def _without_fields(obj: Object) -> Object:

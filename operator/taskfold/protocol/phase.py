@@ -80,12 +80,18 @@ class Reset:
 
 @dataclass(frozen=True)
 class Directory:
-    """A folder must exist. `existing`: `keep` leaves mode and owner of one that is there, `own` sets them."""
+    """A folder must exist. `existing`: `keep` leaves mode and owner of one that is there, `own` sets them.
+
+    `links`: `replace` puts folders where links or files are in the way, for housekeeping's own paths; `follow` goes
+    where the image's links lead and removes nothing (a file in the way fails the phase with `Prepare`), for paths
+    of the image before anything untrusted has run.
+    """
 
     path: str
     mode: str = "0755"
     user: User | None = None
     existing: Literal["keep", "own"] = "own"
+    links: Literal["replace", "follow"] = "replace"
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -94,6 +100,7 @@ class Directory:
             "mode": self.mode,
             "user": self.user.to_wire() if self.user else None,
             "existing": self.existing,
+            "links": self.links,
         }
 
 
@@ -236,7 +243,10 @@ class ReadFile:
 
 @dataclass(frozen=True)
 class RunResult:
-    """How one program ended. `return_code` is None when a signal ended it or it never started."""
+    """How one program ended. `return_code` is None when a signal ended it or it never started.
+
+    `oom_kills`: processes that the container's memory limit killed meanwhile, whoever had started them.
+    """
 
     name: str
     return_code: int | None
@@ -248,6 +258,7 @@ class RunResult:
     output_gap: bool
     output_error: str | None
     inline: bytes = field(default=b"", repr=False)
+    oom_kills: int = 0
 
     @property
     def succeeded(self) -> bool:
@@ -321,6 +332,7 @@ def _run_result(wire: Mapping[str, Any]) -> RunResult:
         output_gap=bool(output.get("gap")),
         output_error=output.get("error"),
         inline=base64.b64decode(output.get("inline") or "", validate=True),
+        oom_kills=_whole(wire.get("oomKills")) or 0,
     )
 
 

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"syscall"
+)
+
+// Names of links.
+const (
+	linksReplace = "replace" // a link on the way gives way to a folder: somebody may have planted it
+	linksFollow  = "follow"  // a link on the way is the image's: nothing else has run yet
+)
+
+// maxLinks on one path is the kernel's own limit.
+const maxLinks = 40
+
+// follower walks a path as the kernel would, from descriptor to descriptor, and makes the folders that are missing,
+// also behind a link that leads nowhere yet. It removes nothing: what is no folder is the image's, and an error.
+type follower struct {
+	fd      int      // the folder reached
+	at      string   // its path, for people
+	left    []string // components to go
+	links   int      // followed so far
+	created bool     // the folder reached was made here
+}
+
+// followPath opens the folder at an absolute path. created: it was not there; it is 0755 and ours then.
+func followPath(name string) (fd int, created bool, err error) {
+	parts, err := splitPath(name)
+	if err != nil {
+		return -1, false, err
+	}
+	root, err := openRoot()
+	if err != nil {
+		return -1, false, err
+	}
+	f := &follower{fd: root, at: "/", left: parts}
+	for len(f.left) > 0 {
+		next := f.left[0]
+		f.left = f.left[1:]
+		if err := f.step(next); err != nil {
+			syscall.Close(f.fd)
+			return -1, false, err
+		}
+	}
+	return f.fd, f.created, nil
+}
+
+// step goes on to name, which may be ".." in the target of a link.
+func (f *follower) step(name string) error {
+	where := path.Join(f.at, name)
+	f.created = false
+	for range maxAttempts {
+		fd, err := openat(f.fd, name, oPath|syscall.O_NOFOLLOW, 0)
+		if err == nil {
+			return f.take(fd, where)
+		}
+		if err != syscall.ENOENT {
+			return fmt.Errorf("%q: %w", where, err)
+		}
+		err = mkdirat(f.fd, name, 0o755)
+		if err != nil && err != syscall.EEXIST {
+			return fmt.Errorf("creating %q: %w", where, err)
+		}
+		f.created = err == nil
+	}
+	return fmt.Errorf("%q: %w", where, errKeepsChanging)
+}
+
+// take makes fd the folder reached, or follows it if it is a link. What was opened is what counts, not its name.
+func (f *follower) take(fd int, where string) error {
+	var stat syscall.Stat_t
+	if err := syscall.Fstat(fd, &stat); err != nil {
+		syscall.Close(fd)
+		return fmt.Errorf("%q: %w", where, err)
+	}
+	switch stat.Mode & syscall.S_IFMT {
+	case syscall.S_IFDIR:
+		f.move(fd, where)
+		return nil
+	case syscall.S_IFLNK:
+		target, err := readlinkat(fd, "")
+		syscall.Close(fd)
+		if err != nil {
+			return fmt.Errorf("%q: %w", where, err)
+		}
+		return f.follow(target, where)
+	}
+	syscall.Close(fd)
+	return fmt.Errorf("%q is not a folder, and is left as it is", where)
+}
+
+func (f *follower) move(fd int, where string) {
+	syscall.Close(f.fd)
+	f.fd, f.at = fd, where
+}
+
+// follow puts the components of a link's target in front of what is left. An absolute one counts from the root of the
+// container, which is ours; the kernel lets no ".." out of it.
+func (f *follower) follow(target, where string) error {
+	if f.links++; f.links > maxLinks {
+		return fmt.Errorf("%q: %w", where, syscall.ELOOP)
+	}
+	if strings.HasPrefix(target, "/") {
+		root, err := openRoot()
+		if err != nil {
+			return err
+		}
+		f.move(root, "/")
+	}
+	var parts []string
+	for part := range strings.SplitSeq(target, "/") {
+		if part != "" && part != "." {
+			parts = append(parts, part)
+		}
+	}
+	f.left = append(parts, f.left...)
+	return nil
+}

@@ -1,0 +1,52 @@
+"""Secret values do not leave the sandbox in words: not in a status, an Event or a log line, not in stored logs (C34).
+
+Guarantees: every exact value of 8 bytes or more of every Secret that a run names is replaced; in a piece of output that
+was cut at its front, also the end of a value that stands there. Rewards and artifacts are never altered.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from taskfold.api.taskrun import TaskRun
+from taskfold.engine.sources import Sources
+from taskfold.protocol.phase import PhaseResult, RunResult
+
+LEAST_BYTES = 8
+"""C34: shorter values would be found in harmless text."""
+LEAST_CUT = 4
+MARK = b"[secret]"
+
+
+async def values(run: TaskRun, sources: Sources) -> tuple[bytes, ...]:
+    """The values to hide, the longest first. A Secret that is gone by now cannot tell its own."""
+    spec, script = run.spec, run.spec.agent.script
+    env_from = [*spec.environment_from, *(script.env_from if script is not None else ())]
+    env = [*(script.env if script is not None else ()), *(spec.verifier.env if spec.verifier is not None else ())]
+    names = [source.secret_ref.name for source in env_from if source.secret_ref is not None]
+    names += [source.name for source in spec.secrets_from]
+    keyed = (entry.value_from.secret_key_ref for entry in env if entry.value_from is not None)
+    names += [selector.name for selector in keyed if selector is not None]
+    found = await sources.secret_values(run.metadata.namespace, dict.fromkeys(names))
+    return tuple(sorted({value for value in found if len(value) >= LEAST_BYTES}, key=len, reverse=True))
+
+
+def hidden(result: PhaseResult, secrets: Sequence[bytes]) -> PhaseResult:
+    """The result with its pieces of output made safe to quote. Files are as they are: rewards among them."""
+    if not secrets:
+        return result
+    return replace(result, runs=tuple(_hidden(run, secrets) for run in result.runs))
+
+
+def _hidden(run: RunResult, secrets: Sequence[bytes]) -> RunResult:
+    return replace(run, inline=scrubbed(run.inline, secrets, cut=run.output_bytes > len(run.inline)))
+
+
+def scrubbed(text: bytes, secrets: Iterable[bytes], *, cut: bool) -> bytes:
+    """`text` without the values; `cut`: something stood before it, which may have been the start of one."""
+    for secret in secrets:
+        text = text.replace(secret, MARK)
+        if cut:
+            ends = (secret[-count:] for count in range(len(secret) - 1, LEAST_CUT - 1, -1))
+            end = next((end for end in ends if text.startswith(end)), None)
+            text = MARK + text[len(end) :] if end is not None else text
+    return text
