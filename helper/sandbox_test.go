@@ -50,8 +50,8 @@ for d in bin lib lib64 sbin; do if [ -L /$d ]; then cp -a /$d .; elif [ -d /$d ]
 mount -t proc proc proc; mount -t tmpfs tmpfs dev; mount -t tmpfs -o size=1m tmpfs vol
 mknod dev/null c 1 3; mknod dev/zero c 1 5; chmod 666 dev/*
 printf 'root:x:0:0::/root:/bin/sh\napp:x:1000:1000::/home/app:/bin/sh\n' > etc/passwd
-mkdir -p sys/fs/cgroup; printf 'oom 2\noom_kill 2\n' > sys/fs/cgroup/memory.events
 printf 'root:x:0:\napp:x:1000:\nextra:x:2000:app\n' > etc/group
+mkdir -p sys/fs/cgroup; printf 'oom 2\noom_kill 2\n' > sys/fs/cgroup/memory.events
 exec chroot --userspec="$4" "$R" /usr/bin/env -i -C /work PATH=/usr/bin:/bin FROM=image /.taskfold/helper init --name "$3" `
 
 // sandbox is a running container.

@@ -337,7 +337,7 @@ async def test_a_copy_out_that_is_none(tmp_path: Path, cluster: FakeCluster, kin
 async def test_counts_that_are_none_count_nothing(tmp_path: Path) -> None:
     trailer = {"entries": 0, "bytes": 0, "sha256": hashlib.sha256().hexdigest(), "scrubbed": "x", "skippedCount": -1}
     body = json.dumps(trailer).encode()
-    async with serving(saying(frames.header(0) + frames.header(len(body)) + body)) as (exec_, _):
+    async with serving(saying(frames.END + frames.header(len(body)) + body)) as (exec_, _):
         sink = sinks.ToFile(tmp_path / "x.tar")
         result = await sandbox.Sandbox(exec_, PIN).pack([sandbox.Root("/x", "x")], sink, **BOUNDS)
     assert (result.scrubbed, result.skipped_count) == (0, 0)
