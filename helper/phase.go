@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/signal"
@@ -33,6 +34,9 @@ func runPhase(args []string) error {
 	in := bufio.NewReaderSize(os.Stdin, sendChunk)
 	out := &emitter{}
 	request, err := readRequest(in)
+	if errors.Is(err, io.EOF) {
+		return nil // a client that kept the stream has no further phase
+	}
 	if err != nil {
 		out.final(event{Event: "failed", Reason: "Protocol", Message: err.Error()})
 	}
@@ -40,12 +44,18 @@ func runPhase(args []string) error {
 	if err != nil {
 		return fmt.Errorf("the container's supervisor: %w", err)
 	}
+	if request.Keep {
+		out.again = func() { anew(in) }
+	}
 	c := &client{conn: conn, in: in, out: out}
 	return c.run(request)
 }
 
 func readRequest(in *bufio.Reader) (*request, error) {
 	body, err := readFrame(in, maxRequest)
+	if err == io.EOF {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the request: %w", unexpected(err))
 	}
@@ -179,7 +189,19 @@ func (c *client) relay(body []byte, e event) {
 
 // emitter prints events, one JSON object a line, from two goroutines. The final one ends the process, so there is
 // exactly one. So does a client that has gone.
-type emitter struct{ mu sync.Mutex }
+type emitter struct {
+	mu    sync.Mutex
+	again func() // instead of an end, after a phase that is done
+}
+
+// anew starts this program again on the same stream, for the next phase: what belonged to the last one is gone, down to
+// its memory. It returns only if that cannot be. Input that is here already would be lost: the client speaks next only
+// after it has heard the end.
+func anew(in *bufio.Reader) {
+	if in.Buffered() == 0 {
+		syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+	}
+}
 
 func (o *emitter) emit(e any)  { o.encode(e, false) }
 func (o *emitter) final(e any) { o.encode(e, true) }
@@ -198,7 +220,11 @@ func (o *emitter) print(body []byte, final bool) {
 	if err := writeAll(1, append(body, '\n')); err != nil {
 		os.Exit(1)
 	}
-	if final {
-		os.Exit(0)
+	if !final {
+		return
 	}
+	if o.again != nil {
+		o.again()
+	}
+	os.Exit(0)
 }

@@ -25,6 +25,7 @@ type request struct {
 	Phase       string      `json:"phase"`
 	AttachOnly  bool        `json:"attachOnly"`
 	IdleSeconds float64     `json:"idleSeconds"`
+	Keep        bool        `json:"keep"`
 	Prepare     []operation `json:"prepare"`
 	work
 }

@@ -13,6 +13,7 @@ from typing import Any
 from tests.decide import worlds
 
 from taskfold.api.phases import Phase
+from taskfold.api.reasons import Reason
 from taskfold.api.status import JournalPhase
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
@@ -31,7 +32,11 @@ from taskfold.decide.world import (
     RunWorld,
     VerifierWorld,
 )
+from taskfold.engine import status as statuses
 from taskfold.protocol.phase import PhaseResult, User
+
+MANY = ", ".join(f'"r{number}": 1' for number in range(200))
+"""More rewards than a status holds."""
 
 Pick = Callable[[Sequence[Any]], Any]
 """Chooses one: a Hypothesis draw, or the first for a calm world."""
@@ -56,6 +61,10 @@ class Cluster:
     sandboxes: dict[str, Sandbox] = field(default_factory=dict)
     reports: dict[str, PhaseReport] = field(default_factory=dict)
     collected: dict[str, object] | None = None
+    row: plans.StoreRow | None = None
+    rewards: dict[str, float] | None = None
+    refusing: bool = False
+    """The API server takes no VerifierRun for now."""
     image_user: User | None = None
     agent_starts: list[tuple[int, str]] = field(default_factory=list)
     """(attempt, pod uid) of each start of the agent's own program."""
@@ -77,13 +86,20 @@ class Cluster:
                 if effect.phase == JournalPhase.AGENT:
                     assert old.phase is Phase.RUNNING, "the agent before phase Running"
                 assert old.verifier is None, "a phase of the run while the pod is the VerifierRun's"
+            if isinstance(effect, plans.CreateVerifierRun) and self.refusing:
+                plan = plans.Plan(note=plans.Note(Reason.VERIFIER_ERROR, "no"))
+                break
             self._apply(effect)
         if plan.status is not None:
             if old.phase is not None and old.phase.final:
                 assert plan.status.phase is old.phase, "a final phase was left"
             if old.reward is not None:
                 assert plan.status.reward == old.reward, "a reward changed"
-            self.run = self.run.model_copy(update={"status": plan.status})
+            if plan.status.complete:
+                assert self.row is not None, "complete before its row was durable"
+        if plan.status is not None or plan.note is not None:
+            status = statuses.wished(self.run, plan.status or old, plan.note, self.now)
+            self.run = self.run.model_copy(update={"status": status})
 
     def reconcile_verifier(self) -> None:
         """One reconcile of the VerifierRun."""
@@ -96,6 +112,9 @@ class Cluster:
         if old.complete:
             assert plan is plans.NOTHING
         for effect in plan.effects:
+            if isinstance(effect, plans.StoreRewards):
+                self._apply(effect)
+                continue
             assert isinstance(effect, plans.RunPhase)
             assert effect.nonce in to.current_nonces(old), "sent under a nonce that is not in the status"
             assert self.run.status.verifier is not None
@@ -172,7 +191,8 @@ class Cluster:
             JournalPhase.HOOKS: [(worlds.program("hook 1", code),) for code in (0, 1)],
             JournalPhase.VERIFY: [(worlds.program("test", code),) for code in (0, 1)],
         }
-        files = pick([{verifierrun.REWARD_TXT: b"1"}, {verifierrun.REWARD_TXT: b"0.5"}, {}, {"x": b"y"}])
+        many = {verifierrun.REWARD_JSON: f"{{{MANY}}}".encode()}
+        files = pick([{verifierrun.REWARD_TXT: b"1"}, {verifierrun.REWARD_TXT: b"0.5"}, {}, {"x": b"y"}, many])
         missing = pick([(), ("find",)]) if phase is JournalPhase.SEED else ()
         found = worlds.result(nonce, *pick(programs[phase]), files=files, missing=missing)
         return replace(found, started_at=to.stamp(self.now), ended_at=to.stamp(self.now))
@@ -202,9 +222,10 @@ class Cluster:
             pod=sandbox.view if sandbox else None,
             phases=self._reports(status.journal),
             image_user=self.image_user,
-            verifier=self.verifier if status.verifier else None,
+            verifier=self.verifier,
             store_prefix=worlds.PREFIX,
             collected=self.collected if final and status.store else None,
+            row_stored=self.row is not None,
         )
 
     def _verifier_world(self) -> VerifierWorld:
@@ -253,7 +274,12 @@ class Cluster:
                     self.reports.pop(nonce, None)
             case plans.StoreImageUser():
                 self.image_user = worlds.ROOT
-            case plans.StoreSnapshot() | plans.StoreRecordedImage() | plans.StoreRow():
+            case plans.StoreRow():
+                assert self.collected is not None, "a row before the files"
+                self.row = self.row or effect
+            case plans.StoreRewards(rewards=rewards):
+                self.rewards = self.rewards or dict(rewards)
+            case plans.StoreSnapshot() | plans.StoreRecordedImage():
                 pass
             case plans.DeleteRun():
                 raise AssertionError("the run has no time to live")

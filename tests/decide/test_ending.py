@@ -12,15 +12,30 @@ from taskfold.decide import plan as plans
 from taskfold.decide import status as to
 
 KEPT = {"error": "", "files": {"key": "files.tar"}}
+STORED = {"collected": KEPT, "row_stored": True}
 DELETE_POD = plans.DeletePod(worlds.POD, worlds.POD_UID)
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase.final])
 def test_every_ending_collects_first_and_deletes_nothing_yet(phase):
     plan = taskrun.decide(worlds.world(worlds.ended(phase)))
-    assert plan.effects == (plans.Collect(worlds.PREFIX, reachable=True), plans.StoreRow(worlds.PREFIX))
+    assert plan.effects == (plans.Collect(worlds.PREFIX, reachable=True),)
     assert worlds.reason_of(plan) is Reason.CLEANUP_PENDING
-    assert plan.status is None
+    assert (plan.status, plan.again) == (None, 0)
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase.final])
+def test_the_row_follows_the_files_and_comes_before_the_pod_goes(phase):
+    plan = taskrun.decide(worlds.world(worlds.ended(phase), collected=KEPT))
+    assert plan == plans.Plan(effects=(plans.StoreRow(worlds.PREFIX),), again=0)
+
+
+def test_the_row_tells_what_could_not_be_kept():
+    lost = {"error": "CollectFailed: no route", "files": None}
+    (row,) = taskrun.decide(worlds.world(worlds.ended(), collected=lost)).effects
+    assert row == plans.StoreRow(
+        worlds.PREFIX, ("not all files could be kept: CollectFailed: no route; the outcome stands",)
+    )
 
 
 REACHABLE = {
@@ -45,7 +60,7 @@ def test_a_run_refused_before_admission_gets_its_place_in_the_store_first():
     assert plan.status is not None
     assert (plan.status.store, plan.effects, plan.again) == (worlds.PREFIX, (), 0)
     then = taskrun.decide(worlds.world(plan.status))
-    assert then.effects == (plans.Collect(worlds.PREFIX, reachable=False), plans.StoreRow(worlds.PREFIX))
+    assert then.effects == (plans.Collect(worlds.PREFIX, reachable=False),)
 
 
 def test_an_unfinished_verification_is_cancelled_once_and_waited_for():
@@ -75,7 +90,7 @@ RETENTION = {
     ("retention", "phase", "removed"), [(*case, removed) for case, removed in RETENTION.items()], ids=str
 )
 def test_the_pod_goes_once_files_are_kept_unless_it_is_retained(retention, phase, removed):
-    plan = taskrun.decide(worlds.world(worlds.ended(phase), collected=KEPT, podRetention=retention))
+    plan = taskrun.decide(worlds.world(worlds.ended(phase), **STORED, podRetention=retention))
     if removed:
         assert plan.effects == (DELETE_POD,)
         assert plan.status is None
@@ -86,20 +101,20 @@ def test_the_pod_goes_once_files_are_kept_unless_it_is_retained(retention, phase
 
 def test_a_pod_on_its_way_out_is_not_deleted_again():
     leaving = worlds.ready(deletionTimestamp=worlds.ago(3))
-    plan = taskrun.decide(worlds.world(worlds.ended(), collected=KEPT, pod=leaving))
+    plan = taskrun.decide(worlds.world(worlds.ended(), **STORED, pod=leaving))
     assert (plan.effects, plan.again) == ((), ending.LOOK_SECONDS)
 
 
 def test_a_pod_that_does_not_go_is_left_with_a_warning():
     stuck = worlds.ready(deletionTimestamp=worlds.ago(121))
-    plan = taskrun.decide(worlds.world(worlds.ended(), collected=KEPT, pod=stuck))
+    plan = taskrun.decide(worlds.world(worlds.ended(), **STORED, pod=stuck))
     assert plan.status is not None
     assert plan.status.complete
     assert "did not go away in time" in plan.status.warnings[0]
 
 
 def test_somebody_elses_pod_is_left_alone():
-    plan = taskrun.decide(worlds.world(worlds.ended(), collected=KEPT, pod=worlds.ready(owner="another")))
+    plan = taskrun.decide(worlds.world(worlds.ended(), **STORED, pod=worlds.ready(owner="another")))
     assert plan.status is not None
     assert plan.status.complete
     assert worlds.deeds(plan) == ("ForgetPhases",)
@@ -107,7 +122,7 @@ def test_somebody_elses_pod_is_left_alone():
 
 def test_completion_is_the_last_write_and_forgets_the_phases():
     graded = worlds.verifier(worlds.verdict())
-    plan = taskrun.decide(worlds.world(worlds.ended(), collected=KEPT, pod=None, verifier=graded))
+    plan = taskrun.decide(worlds.world(worlds.ended(), **STORED, pod=None, verifier=graded))
     assert plan.effects == (plans.ForgetPhases((worlds.SEED, worlds.AGENT, worlds.VERIFY)),)
     status = plan.status
     assert status is not None
@@ -117,10 +132,12 @@ def test_completion_is_the_last_write_and_forgets_the_phases():
 
 def test_files_that_could_not_be_kept_do_not_keep_the_run_from_completing():
     lost = {"error": "CollectFailed: no route", "files": None}
-    plan = taskrun.decide(worlds.world(worlds.ended(), collected=lost, pod=None))
+    plan = taskrun.decide(worlds.world(worlds.ended(), collected=lost, row_stored=True, pod=None))
     assert plan.status is not None
     assert plan.status.complete
-    assert "no route" in plan.status.warnings[0]
+    assert plan.status.warnings == ["not all files could be kept: CollectFailed: no route; the outcome stands"]
+    assert plan.note is not None
+    assert plan.note.message == plan.status.warnings[0]
     assert plan.status.reward == "1"
 
 
@@ -164,6 +181,6 @@ def test_a_refused_effect_ends_the_run_for_good(status, stage):
 def test_conditions_are_not_written_here():
     """They are computed from the status in one place, `engine.status`."""
     before = [Condition(type="Succeeded", status="True", reason="VerdictReached", last_transition_time=worlds.ago(1))]
-    plan = taskrun.decide(worlds.world(worlds.ended(conditions=before), collected=KEPT, pod=None))
+    plan = taskrun.decide(worlds.world(worlds.ended(conditions=before), **STORED, pod=None))
     assert plan.status is not None
     assert plan.status.conditions == before

@@ -9,6 +9,7 @@ from tests.decide import worlds
 from tests.decide.model import Cluster
 
 from taskfold.api.phases import Phase
+from taskfold.api.status import MAX_REWARDS
 
 CHAOS, CALM = 25, 60
 HOOKED = worlds.task('verifier.collect = [{ command = "true" }]')
@@ -33,7 +34,7 @@ def test_whatever_happens_the_promises_hold_and_the_run_completes(data, agent, t
 
     cluster = Cluster(worlds.run(agent=agent), task)
     for _ in range(data.draw(st.integers(0, CHAOS))):
-        match pick(["run", "verifier", "happen", "happen", "restart", "cancel"]):
+        match pick(["run", "verifier", "happen", "happen", "restart", "cancel", "refuse"]):
             case "run":
                 cluster.reconcile_run()
             case "verifier":
@@ -45,15 +46,21 @@ def test_whatever_happens_the_promises_hold_and_the_run_completes(data, agent, t
             case "cancel" if pick([False, False, False, True]):
                 spec = cluster.run.spec.model_copy(update={"cancel": True})
                 cluster.run = cluster.run.model_copy(update={"spec": spec})
+            case "refuse":
+                cluster.refusing = not cluster.refusing
             case "cancel":
                 pass
         cluster.reconcile_run()
+    cluster.refusing = False
     calm(cluster)
     status = cluster.run.status
     assert status.phase is not None
     assert status.phase.final
     assert (status.reward is not None) is (status.phase is Phase.SUCCEEDED)
     assert (status.failure is not None) or status.phase is Phase.SUCCEEDED
+    if cluster.verifier is not None and len(cluster.verifier.status.rewards) == MAX_REWARDS:
+        assert cluster.rewards is not None, "rewards that the status does not hold were lost"
+        assert len(cluster.rewards) == 200
     assert all(count == 1 for count in collections.Counter(cluster.agent_starts).values()), "started twice in a sandbox"
     started = [attempt for attempt, _ in cluster.agent_starts]
     assert len(started) == len(set(started)), "started twice within an attempt"

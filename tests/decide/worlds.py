@@ -185,7 +185,9 @@ def checked(found: RunWorld) -> RunWorld:
         "admitted without an attempt": status.admitted is not None and attempt is None,
         "a pod's uid without its name": attempt is not None and bool(attempt.pod_uid) and not attempt.pod_name,
         "a task before admission": found.task is not None and status.admitted is None,
-        "a VerifierRun that the status does not name": found.verifier is not None and status.verifier is None,
+        "a VerifierRun before the agent has worked": found.verifier is not None
+        and status.phase in (None, Phase.PENDING, Phase.QUEUED, Phase.SEEDING),
+        "a row before the files": found.row_stored and found.collected is None,
         "a report of a phase that the journal does not hold": bool(
             set(found.phases) - {each.nonce for each in status.journal}
         ),

@@ -147,7 +147,7 @@ class ExecStream:
         self._failure: Exception | None = None
         self._pong: asyncio.Task[None] | None = None
         self._parked = False
-        self._moved = self._heard = asyncio.get_running_loop().time()
+        self._began = self._moved = self._heard = asyncio.get_running_loop().time()
         self._reader = asyncio.create_task(self._read())
         self._watchdog = asyncio.create_task(self._watch())
 
@@ -161,6 +161,11 @@ class ExecStream:
         view = memoryview(data).cast("B")
         for start in range(0, len(view), FRAME_BYTES - 1):
             await self._frame(b"\0" + view[start : start + FRAME_BYTES - 1])
+
+    def renew(self, limits: Limits) -> None:
+        """The command begins something new: its limits count from now."""
+        self._limits = limits
+        self._began = self._moved = asyncio.get_running_loop().time()
 
     async def send_block(self, block: memoryview) -> None:
         """Write to stdin without another copy: the block's first byte is ours to overwrite, at most 128
@@ -304,10 +309,10 @@ class ExecStream:
     async def _watch(self) -> None:
         """Heartbeats, and the limits: nothing else here has a timer per message."""
         loop = asyncio.get_running_loop()
-        began = pinged = loop.time()
-        total, idle = self._limits.total_seconds, self._limits.idle_seconds
+        pinged = loop.time()
         while True:
-            now = loop.time()
+            now, began = loop.time(), self._began
+            total, idle = self._limits.total_seconds, self._limits.idle_seconds
             if self._parked:
                 self._moved = self._heard = now
             if total is not None and now >= began + total:

@@ -7,7 +7,6 @@ Nothing that the sandbox says is trusted beyond its bounds: an agent that is roo
 process (not with PID 1).
 """
 
-import asyncio
 import base64
 import contextlib
 import secrets
@@ -18,6 +17,7 @@ from typing import Any, Literal
 from taskfold import protocol
 from taskfold.effects import errors, frames, sinks, transfer
 from taskfold.effects import exec as execs
+from taskfold.effects.lines import Lines, leave
 from taskfold.protocol import phase as phases
 
 HELPER = "/.taskfold/helper"
@@ -89,9 +89,13 @@ class UnpackResult:
 class Sandbox:
     """One pinned container with the helper in it."""
 
-    def __init__(self, exec_: execs.Exec, pin: execs.PodPin, *, helper: str = HELPER) -> None:
+    def __init__(
+        self, exec_: execs.Exec, pin: execs.PodPin, *, lines: Lines | None = None, helper: str = HELPER
+    ) -> None:
+        """`lines`: streams that are kept between the phases of a pod; without them each phase has its own."""
         self.pin = pin
         self._exec = exec_
+        self._lines = lines or Lines(exec_)
         self._helper = helper
 
     async def run_phase(
@@ -114,8 +118,18 @@ class Sandbox:
         if not request.attach_only and unpacks != len(payloads):
             raise ValueError(f"{unpacks} unpack operations, {len(payloads)} payloads")
         limits = execs.Limits(total_seconds or _patience(request), IDLE_SECONDS)
-        async with self._call("phase", request.to_wire(), limits, checked) as stream:
-            return await self._follow(stream, request, payloads, on_started)
+        line = await self._lines.take(self.pin, [self._helper, "phase"], limits, checked=checked)
+        try:
+            final = await self._on(line.stream, request, payloads, on_started)
+        except BaseException:
+            await self._lines.drop(line)
+            raise
+        # The answer is complete: whatever becomes of the line now is not on anybody's way.
+        if request.keep and final.get("event") == "done":
+            self._lines.give(line)
+        else:
+            self._lines.end(line)
+        return self._final(request, final)
 
     async def pack(
         self,
@@ -184,7 +198,7 @@ class Sandbox:
                 answer = await anext(_events(stream), None)
             if answer is None:
                 raise self._failed("unpack", await stream.wait())
-            await _leave(stream)
+            await leave(stream)
         return self._unpacked(answer, sent)
 
     @contextlib.asynccontextmanager
@@ -198,20 +212,21 @@ class Sandbox:
                 await stream.send(body)
             yield stream
 
-    async def _follow(
+    async def _on(
         self,
         stream: execs.ExecStream,
         request: phases.PhaseRequest,
         payloads: Sequence[transfer.Payload],
         on_started: Callable[[Started], Awaitable[None]] | None,
-    ) -> phases.PhaseResult:
+    ) -> Mapping[str, Any]:
+        with contextlib.suppress(errors.InputRefused):  # `wait()` tells why
+            await stream.send(frames.request(request.to_wire()))
         # stdin stays open to the end: the helper takes its end for the client's.
         async with contextlib.AsyncExitStack() as sending:
             final = await self._until_final(stream, payloads, on_started, sending)
         if final is None:
             raise self._failed("phase", await stream.wait())
-        await _leave(stream)
-        return self._final(request, final)
+        return final
 
     async def _until_final(
         self,
@@ -292,18 +307,6 @@ async def _events(stream: execs.ExecStream) -> AsyncIterator[dict[str, Any]]:
     async for chunk in stream.stdout():
         for event in decoder.feed(chunk):
             yield event
-
-
-async def _leave(stream: execs.ExecStream) -> None:
-    """The answer is complete; let the helper end by itself, so that the server need not cut the connection.
-
-    A process that ends while its input is still coming loses its output on real servers (measured: half of
-    the tries, kubectl too), so the helper goes on reading until we end stdin here.
-    """
-    with contextlib.suppress(errors.ExecError, TimeoutError):
-        async with asyncio.timeout(5.0):
-            await stream.close_stdin()
-            await stream.wait()
 
 
 async def _send(stream: execs.ExecStream, payloads: Sequence[transfer.Payload], sent: list[frames.Trailer]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 from taskfold.api.settings import HelperSettings, Settings
 from taskfold.effects import client as api
-from taskfold.effects import credentials, errors, registry
+from taskfold.effects import credentials, errors, lines, registry
 from taskfold.effects import exec as execs
 from taskfold.effects import store as stores
 from taskfold.engine.activities import Activities
@@ -67,10 +67,12 @@ async def running(settings: Settings, source: credentials.Source) -> AsyncIterat
             return await reconciler.reconcile(key)
 
         queue: KeyedQueue[Key] = KeyedQueue(work, workers=limits.workers, expected=(errors.EffectError,))
+        exec_ = execs.Exec(client, concurrent=limits.execs, per_node=limits.execs_per_node)
         parts = Parts(
             settings=settings,
             client=client,
-            exec=execs.Exec(client, concurrent=limits.execs, per_node=limits.execs_per_node),
+            exec=exec_,
+            lines=lines.Lines(exec_),
             registry=images,
             store=store,
             snapshots=Snapshots(store, settings.cluster_name),
@@ -93,6 +95,7 @@ async def running(settings: Settings, source: credentials.Source) -> AsyncIterat
                 for task in tasks:
                     task.cancel()
                 await parts.activities.close()
+                await parts.lines.close()
 
 
 async def _image_volumes(client: api.Client, helper: HelperSettings) -> bool:

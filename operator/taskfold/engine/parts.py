@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from taskfold.api.settings import Settings
 from taskfold.effects import client as api
 from taskfold.effects import exec as execs
+from taskfold.effects import lines
 from taskfold.effects import registry as registries
 from taskfold.effects import store as stores
 from taskfold.engine.activities import Activities
@@ -27,6 +28,7 @@ class Parts:
     settings: Settings
     client: api.Client
     exec: execs.Exec
+    lines: lines.Lines
     registry: registries.Registry
     store: stores.Store
     snapshots: Snapshots

@@ -5,6 +5,7 @@ so an exchange may be begun again after any break; archives come from the run's 
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 import taskfold
 from taskfold.api.status import JournalPhase
@@ -90,8 +91,9 @@ class Phases:
         """The exchange itself; `parts` are the folders of the snapshot that go along, in order, then `more`."""
         admitted = sandbox.run.status.admitted
         namespace = sandbox.run.metadata.namespace
-        exchange = Sandbox(self._parts.exec, _pin(namespace, pod))
+        exchange = Sandbox(self._parts.exec, _pin(namespace, pod), lines=self._parts.lines)
         secrets = await secrecy.values(sandbox.run, self._parts.sources)
+        request = replace(request, keep=request.phase != JournalPhase.VERIFY.value)
         if not parts:
             return secrecy.hidden(await exchange.run_phase(request, (), on_started=on_started, checked=True), secrets)
         if admitted is None or admitted.task_digest is None:

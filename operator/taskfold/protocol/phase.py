@@ -207,6 +207,8 @@ class PhaseRequest:
     read: Sequence[Read] = ()
     attach_only: bool = False
     idle_seconds: int = 30
+    keep: bool = False
+    """After the end the helper waits for another request on the same stream."""
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -215,6 +217,7 @@ class PhaseRequest:
             "phase": self.phase,
             "attachOnly": self.attach_only,
             "idleSeconds": self.idle_seconds,
+            "keep": self.keep,
             "prepare": [op.to_wire() for op in self.prepare],
             "runs": [run.to_wire() for run in self.runs],
             "read": [read.to_wire() for read in self.read],
