@@ -34,7 +34,7 @@ def test_the_seed_checks_tools_then_users_then_makes_the_folders_and_runs_nothin
         Directory("/logs/agent", "0777"),
         Directory("/logs/verifier", "0777"),
         Directory("/logs/artifacts", "0777"),
-        Directory("/app", "0755", User(name="app"), existing="keep"),
+        Directory("/app", "0755", User(name="app"), existing="keep", links="follow"),
     ]
     assert (request.runs, request.read, request.nonce) == ((), (), NONCE)
 

@@ -58,7 +58,7 @@ def test_whatever_happens_the_promises_hold_and_the_run_completes(data, agent, t
     assert status.phase.final
     assert (status.reward is not None) is (status.phase is Phase.SUCCEEDED)
     assert (status.failure is not None) or status.phase is Phase.SUCCEEDED
-    if cluster.verifier is not None and len(cluster.verifier.status.rewards) == MAX_REWARDS:
+    if cluster.verifier is not None and len(cluster.verifier.status.rewards) >= MAX_REWARDS:
         assert cluster.rewards is not None, "rewards that the status does not hold were lost"
         assert len(cluster.rewards) == 200
     assert all(count == 1 for count in collections.Counter(cluster.agent_starts).values()), "started twice in a sandbox"

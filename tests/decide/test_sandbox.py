@@ -3,7 +3,6 @@
 import pytest
 from tests.decide import worlds
 
-from taskfold.api.conditions import summarize
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import JournalPhase, Stage
@@ -71,22 +70,64 @@ def test_a_source_that_vanished_since_admission_is_waited_for_within_the_queues_
     assert worlds.phase_of(late) is Phase.FAILED
 
 
-def test_a_wait_in_the_queue_ends_with_the_last_words_of_the_conditions():
-    waits = summarize(
-        [],
-        phase=Phase.QUEUED,
-        reason=Reason.QUOTA_EXCEEDED,
-        message="pods=4, used 4",
-        complete=False,
-        generation=1,
-        now=worlds.ago(9),
-    )
-    plan = taskrun.decide(worlds.world(worlds.queued(since=3601.0, conditions=waits)))
-    failure = worlds.failure_of(plan)
-    assert (failure.reason, failure.terminal) == ("QuotaExceeded", False)
+def waited(reason, message="", *, since=3601.0, told=3601.0, **more):
+    """The plan of a run that is in the queue since, and whose conditions say this since so many seconds."""
+    conditions = worlds.told(reason, message, seconds_ago=told)
+    return taskrun.decide(worlds.world(worlds.queued(since=since, conditions=conditions), **more))
+
+
+@pytest.mark.parametrize("reason", sandbox.QUEUE_REASONS)
+def test_a_wait_in_the_queue_ends_with_the_last_words_of_the_conditions(reason):
+    failure = worlds.failure_of(waited(reason, "pods=4, used 4"))
+    assert (failure.reason, failure.terminal) == (reason.value, False)
     assert "pods=4, used 4" in failure.message
+
+
+@pytest.mark.parametrize("reason", sorted(set(Reason) - {*sandbox.QUEUE_REASONS, Reason.SUSPENDED}))
+def test_words_about_anything_else_are_not_the_reason_of_a_wait(reason):
+    failure = worlds.failure_of(waited(reason, "nothing of the queue"))
+    assert (failure.reason, failure.message) == ("PodStartTimeout", "no place for the pod within 3600 s.")
+
+
+def test_a_wait_without_any_words_has_a_reason_too():
     bare = taskrun.decide(worlds.world(worlds.queued(since=3601.0)))
     assert worlds.failure_of(bare).reason == "PodStartTimeout"
+
+
+def test_a_suspended_run_is_never_late():
+    suspended = waited(Reason.SUSPENDED, since=9000.0, told=9000.0, suspend=True)
+    assert (worlds.reason_of(suspended), suspended.effects) == (Reason.SUSPENDED, ())
+    resumed = waited(Reason.SUSPENDED, since=9000.0, told=9000.0)
+    assert resumed.effects == (CREATE,), "nobody has looked at it since"
+
+
+@pytest.mark.parametrize(("told", "late"), [(3599.0, False), (3601.0, True)], ids=["not yet", "late"])
+def test_after_a_suspension_the_queues_time_begins_anew(told, late):
+    plan = waited(Reason.QUOTA_EXCEEDED, "no room", since=9000.0, told=told)
+    assert (worlds.phase_of(plan) is Phase.FAILED) is late
+    assert (plan.effects == (CREATE,)) is not late
+
+
+def test_the_queues_time_is_of_this_try_also_with_older_conditions():
+    status = worlds.queued(since=9000.0, conditions=worlds.told(Reason.RETRYING, seconds_ago=9000.0))
+
+    def plan(try_seconds):
+        attempt = status.attempts[-1].model_copy(update={"tries": 2, "try_time": worlds.ago(try_seconds)})
+        return taskrun.decide(worlds.world(status.model_copy(update={"attempts": [attempt]})))
+
+    assert worlds.deeds(plan(3599.0)) == ("CreatePod",)
+    assert worlds.phase_of(plan(3601.0)) is Phase.FAILED
+
+
+def test_what_a_pod_waited_for_its_node_is_not_the_time_of_its_start():
+    containers = {"phase": "Pending", "containerStatuses": [worlds.waits("ContainerCreating")]}
+
+    def plan(started):
+        pod = worlds.seen({**containers, "startTime": worlds.ago(started)}, created=3000.0)
+        return taskrun.decide(worlds.world(worlds.placed(since=3000.0), pod=pod))
+
+    assert (worlds.reason_of(plan(899.0)), plan(899.0).again) == (Reason.POD_STARTING, 2.0)
+    assert worlds.deeds(plan(901.0)) == ("DeletePod",)
 
 
 def test_the_queues_limit_counts_from_this_try():
@@ -238,6 +279,20 @@ def test_a_phase_counts_from_the_end_of_the_one_before(seeded, runs_since, expec
 
 def test_without_a_beginning_nothing_is_overdue():
     assert not sandbox.overdue(worlds.world(worlds.placed(), pod=worlds.starting()), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("seeded", "runs_since", "expected"),
+    [(None, 50.0, 171.0), (50.0, 999.0, 171.0), (None, 220.0, 1.0), (None, 9000.0, 1.0)],
+    ids=["container", "last phase", "just now", "long ago"],
+)
+def test_what_is_left_of_a_phase_is_never_nothing(seeded, runs_since, expected):
+    world = worlds.world(worlds.placed(seeded=seeded), pod=worlds.ready(since=runs_since))
+    assert sandbox.left(world, 100.0) == expected
+
+
+def test_without_a_beginning_all_is_left():
+    assert sandbox.left(worlds.world(worlds.placed(), pod=worlds.starting()), 100.0) == 221.0
 
 
 def test_waiting_for_a_pod_that_is_not_there_is_a_mistake():

@@ -12,7 +12,7 @@ from taskfold.api.status import AgentOutcome, Mode, Stage
 from taskfold.api.taskrun import TaskRunStatus
 from taskfold.contract.images import ImageConfig, RecordedImage
 from taskfold.decide import plan as plans
-from taskfold.decide import taskrun
+from taskfold.decide import programs, sandbox, taskrun
 from taskfold.decide.world import Admission, PhaseActive, PhaseRefused, PhaseUnreached, Refusal
 from taskfold.protocol.phase import FileState
 
@@ -38,7 +38,7 @@ def test_a_complete_run_asks_for_nothing():
 def test_a_final_run_is_not_moved_by_cancel_or_a_changed_spec(phase):
     plan = taskrun.decide(worlds.world(worlds.ended(phase), cancel=True, spec_digest="sha256:other"))
     assert plan.status is None
-    assert worlds.deeds(plan) == ("Collect", "StoreRow")
+    assert worlds.deeds(plan) == ("Collect",)
 
 
 # -- admission -----------------------------------------------------------------------------------------------------
@@ -245,6 +245,9 @@ def test_a_seeded_sandbox_lets_the_agent_run_with_the_next_reconcile():
     assert plan.status is not None
     assert [bool(each.ended_at) for each in plan.status.journal] == [True, False]
     assert plan.status.node_name == "node-1"
+    assert plan.status.task is not None
+    assert (plan.status.task.id, plan.status.task.image) == ("fix-bug", "python:3.12-slim")
+    assert plan.status.task.image_digest == "docker.io/library/python@sha256:" + "1" * 64
     assert plan.status.timings["pod"] == 17.0
 
 
@@ -293,6 +296,17 @@ def test_while_the_agent_works_nothing_is_decided(report, reason, deeds):
     assert plan.again > 0
 
 
+def test_an_active_phase_is_looked_at_again_when_it_is_to_be_given_up():
+    """An event of the sandbox wakes the run before that; this is for the case that none comes."""
+    limits = worlds.SETTINGS.limits
+    seeding = taskrun.decide(worlds.world(worlds.placed(), phases={worlds.SEED: PhaseActive()}))
+    assert seeding.again == limits.seed_seconds + limits.agent_grace_seconds - 12 + 1
+    for report in (PhaseActive(), PhaseActive("2026-03-01T11:59:58Z")):
+        world = worlds.world(worlds.running(), phases={worlds.AGENT: report})
+        again = taskrun.decide(world).again
+        assert again == sandbox.left(world, 28_800.0) == 28_800 + limits.agent_grace_seconds - 10 + 1
+
+
 OUTCOMES = {
     "success": (worlds.program("agent"), AgentOutcome.SUCCEEDED),
     "failure": (worlds.program("agent", 3, inline=b"boom\n"), AgentOutcome.FAILED),
@@ -302,26 +316,91 @@ OUTCOMES = {
 }
 
 
+CREATE = plans.Plan(effects=(plans.CreateVerifierRun(worlds.VERIFIER, 1),), again=0)
+"""The VerifierRun is made first: one write tells the agent's end and hands the pod over."""
+
+
+def check_agents_end(status, ended, outcome):
+    assert (status.agent.outcome, status.agent.return_code, status.agent.seconds) == (outcome, ended.return_code, 1.5)
+    assert status.agent.message == (None if outcome is AgentOutcome.SUCCEEDED else programs.ended_how(ended))
+    assert [bool(each.ended_at) for each in status.journal] == [True, True]
+    assert status.timings["agent"] == 1.5
+
+
 @pytest.mark.parametrize(("ended", "outcome"), OUTCOMES.values(), ids=OUTCOMES)
 def test_verification_follows_whatever_the_agents_outcome(ended, outcome):
-    plan = taskrun.decide(worlds.world(worlds.running(), phases=worlds.done(worlds.AGENT, ended)))
-    assert (worlds.phase_of(plan), worlds.reason_of(plan), plan.again) == (Phase.CLOSING, Reason.CLOSING, 0)
-    assert plan.effects == (), "its name stands in the status before the VerifierRun is made"
+    phases = worlds.done(worlds.AGENT, ended)
+    assert taskrun.decide(worlds.world(worlds.running(), phases=phases)) == CREATE
+    plan = taskrun.decide(worlds.world(worlds.running(), phases=phases, verifier=worlds.verifier()))
+    assert (worlds.phase_of(plan), worlds.reason_of(plan), plan.again) == (Phase.VERIFYING, Reason.VERIFYING, None)
+    assert plan.effects == ()
     status = plan.status
     assert status is not None
-    assert (status.agent.outcome, status.agent.return_code, status.agent.seconds) == (outcome, ended.return_code, 1.5)
+    check_agents_end(status, ended, outcome)
+    assert (status.verifier.name, status.verifier.uid, status.verifier.mode) == (
+        worlds.VERIFIER,
+        worlds.VERIFIER_UID,
+        Mode.SHARED,
+    )
+
+
+@pytest.mark.parametrize("reason", [Reason.VERIFIER_ERROR, Reason.NAME_CONFLICT])
+@pytest.mark.parametrize(("ended", "outcome"), OUTCOMES.values(), ids=OUTCOMES)
+def test_the_agents_end_is_told_before_the_handover_if_the_creation_was_refused(ended, outcome, reason):
+    refused = worlds.running(conditions=worlds.told(reason, seconds_ago=1.0, phase=Phase.RUNNING))
+    plan = taskrun.decide(worlds.world(refused, phases=worlds.done(worlds.AGENT, ended)))
+    assert (worlds.phase_of(plan), worlds.reason_of(plan), plan.again) == (Phase.CLOSING, Reason.CLOSING, 0)
+    assert plan.effects == ()
+    status = plan.status
+    assert status is not None
+    check_agents_end(status, ended, outcome)
     assert (status.verifier.name, status.verifier.uid, status.verifier.mode) == (worlds.VERIFIER, None, Mode.SHARED)
-    assert (status.agent.message is None) is (outcome is AgentOutcome.SUCCEEDED)
-    assert taskrun.decide(worlds.world(status)).effects == (plans.CreateVerifierRun(worlds.VERIFIER, 1),)
+    assert worlds.deeds(taskrun.decide(worlds.world(status))) == ("CreateVerifierRun",)
+    then = taskrun.decide(worlds.world(status, verifier=worlds.verifier()))
+    assert then.status is not None
+    assert (then.status.phase, then.status.verifier.uid) == (Phase.VERIFYING, worlds.VERIFIER_UID)
+    check_agents_end(then.status, ended, outcome)
+
+
+@pytest.mark.parametrize("reason", [Reason.AGENT_RUNNING, Reason.INTERNAL, Reason.STORE_UNAVAILABLE])
+def test_other_words_in_the_conditions_are_no_refusal(reason):
+    told = worlds.running(conditions=worlds.told(reason, seconds_ago=1.0, phase=Phase.RUNNING))
+    phases = worlds.done(worlds.AGENT, worlds.program("agent"))
+    assert taskrun.decide(worlds.world(told, phases=phases)) == CREATE
+
+
+def test_the_verifierrun_of_an_older_run_takes_nothing_over():
+    older = worlds.verifier(worlds.verdict(), source={"runRef": {"name": worlds.NAME, "uid": "older"}})
+    phases = worlds.done(worlds.AGENT, worlds.program("agent"))
+    assert taskrun.decide(worlds.world(worlds.running(), phases=phases, verifier=older)) == CREATE
+
+
+def test_a_verifierrun_that_is_made_and_not_recorded_yet_does_not_keep_the_run_from_ending():
+    made = worlds.verifier()
+    lost = taskrun.decide(worlds.world(worlds.running(), pod=None, verifier=made))
+    assert worlds.phase_of(lost) is Phase.MASKED
+    cancelled = taskrun.decide(worlds.world(worlds.running(), cancel=True, verifier=made))
+    assert (cancelled.status, cancelled.effects) == (None, (plans.CancelVerifierRun(worlds.VERIFIER),))
+    ended = worlds.verifier(worlds.verdict(Phase.CANCELLED), cancel=True)
+    then = taskrun.decide(worlds.world(worlds.running(), cancel=True, verifier=ended))
+    assert (worlds.phase_of(then), worlds.failure_of(then).stage) == (Phase.CANCELLED, Stage.AGENT)
+
+
+def test_what_the_memory_limit_killed_is_a_warning():
+    phases = worlds.done(worlds.AGENT, worlds.program("agent", oom_kills=2))
+    plan = taskrun.decide(worlds.world(worlds.running(), phases=phases, verifier=worlds.verifier()))
+    assert plan.status is not None
+    assert (plan.status.phase, plan.status.agent.outcome) == (Phase.VERIFYING, AgentOutcome.SUCCEEDED)
+    assert plan.status.warnings == ["the memory limit of the sandbox killed 2 process(es) while agent ran"]
 
 
 def test_nop_goes_straight_to_verification():
-    plan = taskrun.decide(worlds.world(worlds.running(), agent=worlds.NOP))
-    assert (worlds.phase_of(plan), plan.effects, plan.again) == (Phase.CLOSING, (), 0)
+    assert taskrun.decide(worlds.world(worlds.running(), agent=worlds.NOP)) == CREATE
+    plan = taskrun.decide(worlds.world(worlds.running(), agent=worlds.NOP, verifier=worlds.verifier()))
+    assert (worlds.phase_of(plan), plan.effects, plan.again) == (Phase.VERIFYING, (), None)
     assert plan.status is not None
-    assert (plan.status.agent.outcome, plan.status.verifier.name) == (AgentOutcome.SKIPPED, worlds.VERIFIER)
-    then = taskrun.decide(worlds.world(plan.status, agent=worlds.NOP))
-    assert then.effects == (plans.CreateVerifierRun(worlds.VERIFIER, 1),)
+    assert (plan.status.agent.outcome, plan.status.verifier.uid) == (AgentOutcome.SKIPPED, worlds.VERIFIER_UID)
+    assert plan.status.timings["agent"] == 0.0
 
 
 NEVER_WORKED = {
@@ -368,8 +447,10 @@ def test_an_agent_without_an_end_is_given_up_well_after_its_limit(report):
 
 def test_a_result_counts_however_late_it_is_found():
     phases = worlds.done(worlds.AGENT, worlds.program("agent"))
-    plan = taskrun.decide(worlds.world(worlds.running(seeded=OVERDUE + 9999), phases=phases))
-    assert worlds.phase_of(plan) is Phase.CLOSING
+    late = worlds.running(seeded=OVERDUE + 9999)
+    assert taskrun.decide(worlds.world(late, phases=phases)) == CREATE
+    plan = taskrun.decide(worlds.world(late, phases=phases, verifier=worlds.verifier()))
+    assert worlds.phase_of(plan) is Phase.VERIFYING
 
 
 def test_the_agents_limit_is_its_scripts_times_the_multiplier_and_its_installation():
@@ -440,14 +521,26 @@ def test_the_pod_is_handed_over_by_uid():
     assert plan.effects == ()
 
 
-def test_a_verifierrun_that_cannot_be_made_masks_the_run_at_last():
-    status = worlds.handed_over(None, seeded=1801.0)
-    plan = taskrun.decide(worlds.world(status))
+@pytest.mark.parametrize("reason", [Reason.VERIFIER_ERROR, Reason.NAME_CONFLICT])
+def test_a_verifierrun_that_cannot_be_made_masks_the_run_at_last(reason):
+    refused = worlds.told(reason, seconds_ago=1.0, phase=Phase.CLOSING)
+    plan = taskrun.decide(worlds.world(worlds.handed_over(None, seeded=1801.0, conditions=refused)))
     assert (worlds.phase_of(plan), worlds.failure_of(plan).reason) == (Phase.MASKED, "VerifierError")
+    within = taskrun.decide(worlds.world(worlds.handed_over(None, seeded=1799.0, conditions=refused)))
+    assert (within.status, worlds.deeds(within)) == (None, ("CreateVerifierRun",))
+
+
+@pytest.mark.parametrize("reason", [Reason.CLOSING, Reason.INTERNAL])
+def test_a_verifierrun_that_nobody_refused_is_made_however_late(reason):
+    """The operator was away: it has not asked yet."""
+    told = worlds.told(reason, seconds_ago=9000.0, phase=Phase.CLOSING)
+    plan = taskrun.decide(worlds.world(worlds.handed_over(None, seeded=9000.0, conditions=told)))
+    assert (plan.status, worlds.deeds(plan)) == (None, ("CreateVerifierRun",))
 
 
 def test_a_verifierrun_that_is_refused_from_the_start_masks_the_run_at_last():
-    status = worlds.running(seeded=9000.0)
+    refused = worlds.told(Reason.VERIFIER_ERROR, seconds_ago=1.0, phase=Phase.RUNNING)
+    status = worlds.running(seeded=9000.0, conditions=refused)
     closing = taskrun.decide(worlds.world(status, phases=worlds.done(worlds.AGENT, worlds.program("agent"))))
     assert closing.status is not None
 
@@ -463,7 +556,11 @@ def test_a_verifierrun_that_is_refused_from_the_start_masks_the_run_at_last():
 def test_an_operator_that_comes_back_late_still_asks_for_the_verification(agent):
     """The agent ended long ago, while no operator lived: the wait for the VerifierRun begins now."""
     phases = worlds.done(worlds.AGENT, worlds.program("agent"), seconds_ago=2000.0)
-    closing = taskrun.decide(worlds.world(worlds.running(seeded=9000.0), agent=agent, phases=phases))
+    late = worlds.running(seeded=9000.0)
+    assert taskrun.decide(worlds.world(late, agent=agent, phases=phases)) == CREATE
+    told = worlds.told(Reason.VERIFIER_ERROR, seconds_ago=0.0, phase=Phase.RUNNING)
+    refused = late.model_copy(update={"conditions": told})
+    closing = taskrun.decide(worlds.world(refused, agent=agent, phases=phases))
     assert closing.status is not None
     then = taskrun.decide(worlds.world(closing.status, agent=agent))
     assert then.effects == (plans.CreateVerifierRun(worlds.VERIFIER, 1),)
@@ -538,7 +635,10 @@ def test_files_that_a_phase_read_do_not_disturb_the_agents_outcome():
     phases = worlds.done(
         worlds.AGENT, worlds.program("agent"), files={"/logs/agent/trajectory.json": FileState.NOT_REGULAR}
     )
-    assert worlds.phase_of(taskrun.decide(worlds.world(worlds.running(), phases=phases))) is Phase.CLOSING
+    assert taskrun.decide(worlds.world(worlds.running(), phases=phases)) == CREATE
+    plan = taskrun.decide(worlds.world(worlds.running(), phases=phases, verifier=worlds.verifier()))
+    assert plan.status is not None
+    assert plan.status.agent.outcome is AgentOutcome.SUCCEEDED
 
 
 # -- after a break -------------------------------------------------------------------------------------------------

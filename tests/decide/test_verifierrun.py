@@ -1,5 +1,6 @@
 """decide/verifierrun.py: hooks, test.sh, the verdict; and every way to have none."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -228,12 +229,20 @@ def test_hooks_come_first():
 
 HOOK_RESULTS = {
     "all well": (worlds.program("hook 1"), []),
-    "failed": (worlds.program("hook 1", 2), ["[[verifier.collect]] hook 1 ended with 2"]),
-    "over its limit": (
-        worlds.program("hook 1", None, timed_out=True),
-        ["[[verifier.collect]] hook 1 ran over its limit"],
+    "failed": (worlds.program("hook 1", 2), ["[[verifier.collect]] hook 1 ended with return code 2"]),
+    "failed with words": (
+        worlds.program("hook 1", 2, inline=b"no rule to make target\n"),
+        ["[[verifier.collect]] hook 1 ended with return code 2: no rule to make target"],
     ),
-    "not started": (worlds.program("hook 1", None, start_error="no bash"), ["[[verifier.collect]] hook 1 no bash"]),
+    "killed by a signal": (
+        worlds.program("hook 1", None, signal=11),
+        ["[[verifier.collect]] hook 1 was ended by signal 11"],
+    ),
+    "over its limit": (
+        worlds.program("hook 1", None, signal=9, timed_out=True),
+        ["[[verifier.collect]] hook 1 was killed at its limit"],
+    ),
+    "not started": (worlds.program("hook 1", None, start_error="no bash"), ["[[verifier.collect]] hook 1: no bash"]),
 }
 
 
@@ -315,6 +324,39 @@ def test_output_that_was_not_kept_is_a_warning():
     plan = judged(worlds.program("test", output_error="no space left"), txt=b"1")
     assert plan.status is not None
     assert plan.status.warnings == ["test.sh's output: no space left"]
+
+
+def test_what_the_memory_limit_killed_is_a_warning():
+    plan = judged(worlds.program("test", oom_kills=1), txt=b"1")
+    assert plan.status is not None
+    assert plan.status.reward == "1"
+    assert plan.status.warnings == ["the memory limit of the sandbox killed 1 process(es) while test ran"]
+
+
+@pytest.mark.parametrize(("count", "kept"), [(1, False), (128, False), (129, True), (1000, True)])
+def test_more_rewards_than_a_status_holds_are_kept_in_the_store(count, kept):
+    values = {f"r{number}": 0.5 for number in range(count)}
+    plan = judged(TEST, json=json.dumps(values).encode())
+    assert plan.effects == ((plans.StoreRewards(worlds.PREFIX, values),) if kept else ())
+    assert plan.status is not None
+    assert (plan.status.complete, plan.status.reward) == (True, api_status.reward_text(count * 0.5))
+
+
+def test_a_run_without_a_place_in_the_store_keeps_its_verdict_all_the_same():
+    values = {f"r{number}": 1 for number in range(200)}
+    phases = worlds.done(worlds.VERIFY, TEST, files={verifierrun.REWARD_JSON: json.dumps(values).encode()})
+    run = worlds.run(worlds.handed_over(store=None))
+    plan = verifierrun.decide(worlds.verifier_world(worlds.verifying(), phases=phases, run=run))
+    assert (worlds.phase_of(plan), plan.effects) == (Phase.SUCCEEDED, ())
+
+
+def test_an_active_phase_is_looked_at_again_when_it_is_to_be_given_up():
+    plan = verifierrun.decide(worlds.verifier_world(worlds.verifying(), phases={worlds.VERIFY: PhaseActive()}))
+    assert plan.again == 600.0 + worlds.SETTINGS.limits.agent_grace_seconds - 5 + 1
+    late = verifierrun.decide(
+        worlds.verifier_world(worlds.verifying(since=9000.0), phases={worlds.VERIFY: PhaseActive()})
+    )
+    assert late.again == 1.0
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

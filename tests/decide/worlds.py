@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from taskfold.api.conditions import Condition, summarize
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.settings import Settings
@@ -132,6 +133,13 @@ def handed_over(uid: str | None = VERIFIER_UID, **changes: Any) -> TaskRunStatus
             }
             | changes
         )
+    )
+
+
+def told(reason: Reason, message: str = "", *, seconds_ago: float, phase: Phase = Phase.QUEUED) -> list[Condition]:
+    """Conditions with these last words, so since so many seconds."""
+    return summarize(
+        [], phase=phase, reason=reason, message=message, complete=False, generation=1, now=ago(seconds_ago)
     )
 
 

@@ -53,9 +53,7 @@ class RealRegistry:
     url: str
     headers: dict[str, str] = field(default_factory=dict)
 
-    def request(
-        self, method: str, path: str, body: bytes = b"", kind: str = "application/octet-stream"
-    ) -> Any:
+    def request(self, method: str, path: str, body: bytes = b"", kind: str = "application/octet-stream") -> Any:
         url = path if path.startswith("http") else self.url + path
         headers = self.headers | {"Content-Type": kind}
         request = urllib.request.Request(url, data=body, method=method, headers=headers)
@@ -74,9 +72,7 @@ class RealRegistry:
         self.request("PUT", f"/v2/{repository}/manifests/{tag or digest_of(body)}", body, kind)
         return {"mediaType": kind, "digest": digest_of(body), "size": len(body)}
 
-    def image(
-        self, repository: str, config: object, tag: str | None = None, *, oci: bool = False
-    ) -> dict[str, Any]:
+    def image(self, repository: str, config: object, tag: str | None = None, *, oci: bool = False) -> dict[str, Any]:
         descriptor = self.blob(repository, packed(config))
         document = {
             "schemaVersion": 2,
@@ -86,9 +82,7 @@ class RealRegistry:
         }
         return self.manifest(repository, document, tag)
 
-    def index(
-        self, repository: str, images: dict[str, dict[str, Any]], tag: str, *, oci: bool
-    ) -> dict[str, Any]:
+    def index(self, repository: str, images: dict[str, dict[str, Any]], tag: str, *, oci: bool) -> dict[str, Any]:
         entries = []
         for platform, descriptor in images.items():
             parts = dict(zip(("os", "architecture", "variant"), platform.split("/"), strict=False))
@@ -448,9 +442,7 @@ class TokenServer:
         if login not in (None, "Basic " + base64.b64encode(b"ada:secret").decode()):
             return web.json_response({"details": "no"}, status=401)
         granted = (
-            [{"type": kind, "name": name, "actions": actions.split(",")}]
-            if login or name.startswith("public/")
-            else []
+            [{"type": kind, "name": name, "actions": actions.split(",")}] if login or name.startswith("public/") else []
         )
         return web.json_response({"token": self.sign(granted, request.query["service"])})
 
@@ -636,9 +628,7 @@ async def test_the_error_names_every_endpoint_and_the_last_one_decides(real: Rea
         assert all(url.removeprefix("http://") in str(caught.value) for url in urls)
 
 
-@pytest.mark.parametrize(
-    "url", ["127.0.0.1:5000", "ftp://h", "http://", "http://ada:secret@h", "http://h?x=1"]
-)
+@pytest.mark.parametrize("url", ["127.0.0.1:5000", "ftp://h", "http://", "http://ada:secret@h", "http://h?x=1"])
 def test_a_mirror_that_is_no_url(url: str) -> None:
     with pytest.raises(errors.RegistryError) as caught:
         registry.Registry({"docker.io": [url]})
@@ -779,9 +769,7 @@ async def test_statuses(status: int, body: bytes, expected: type[Exception]) -> 
     ],
 )
 async def test_a_challenge_that_cannot_be_met(challenge: str) -> None:
-    script = Script(
-        {"/v2/library/app/manifests/1": (401, {"WWW-Authenticate": challenge} if challenge else {}, b"")}
-    )
+    script = Script({"/v2/library/app/manifests/1": (401, {"WWW-Authenticate": challenge} if challenge else {}, b"")})
     async with scripted(script) as reader:
         with pytest.raises(errors.RegistryError):
             await reader.image_config("app:1")

@@ -52,9 +52,7 @@ def test_layout() -> None:
     assert store.snapshot_key("prod", "team-a", DIGEST) == f"prod/team-a/tasks/{'ab' * 32}.tar"
 
 
-@pytest.mark.parametrize(
-    "digest", ["ab" * 32, "sha256:../../x", "sha512:" + "ab" * 32, "sha256:" + "AB" * 32]
-)
+@pytest.mark.parametrize("digest", ["ab" * 32, "sha256:../../x", "sha512:" + "ab" * 32, "sha256:" + "AB" * 32])
 def test_snapshot_key_takes_a_sha256_only(digest: str) -> None:
     with pytest.raises(errors.StoreError, match="digest"):
         store.snapshot_key("prod", "team-a", digest)
@@ -144,9 +142,7 @@ async def test_put_new_never_replaces(kept: store.Store) -> None:
 
 async def test_put_new_has_one_winner(kept: store.Store) -> None:
     contents = [str(number).encode() for number in range(20)]
-    results = await asyncio.gather(
-        *(kept.put_new("c/n/u/1/row", each) for each in contents), return_exceptions=True
-    )
+    results = await asyncio.gather(*(kept.put_new("c/n/u/1/row", each) for each in contents), return_exceptions=True)
     assert results.count(True) == 1
     assert sum(isinstance(each, store.AlreadyStored) for each in results) == 19
     assert await kept.get("c/n/u/1/row", limit=10) == contents[results.index(True)]
@@ -167,9 +163,7 @@ async def test_put_new_is_bounded(
 # put_stream
 
 
-@pytest.mark.parametrize(
-    "size", [0, 1, 32_767, 32_768, 32_769, MIB - 1, MIB, MIB + 1, store.PART_BYTES, 20 * MIB + 1]
-)
+@pytest.mark.parametrize("size", [0, 1, 32_767, 32_768, 32_769, MIB - 1, MIB, MIB + 1, store.PART_BYTES, 20 * MIB + 1])
 async def test_a_stream_comes_back_equal(kept: store.Store, size: int) -> None:
     content = os.urandom(size)
     chunks = [content[start : start + 300_000] for start in range(0, size, 300_000)]
@@ -226,9 +220,7 @@ async def test_a_cancelled_stream_leaves_nothing(kept: store.Store, root: Path) 
 async def test_a_stream_has_a_limit(kept: store.Store, root: Path) -> None:
     with pytest.raises(store.TooLarge):
         await kept.put_stream("c/n/u/1/big", stream(bytes(MIB), bytes(MIB)), limit=2 * MIB - 1)
-    assert (
-        await kept.put_stream("c/n/u/1/fits", stream(bytes(MIB), bytes(MIB)), limit=2 * MIB)
-    ).size == 2 * MIB
+    assert (await kept.put_stream("c/n/u/1/fits", stream(bytes(MIB), bytes(MIB)), limit=2 * MIB)).size == 2 * MIB
     assert files(root) == ["c/n/u/1/fits"]
 
 
@@ -353,9 +345,7 @@ async def test_check_passes_in_memory() -> None:
 
 
 async def test_check_says_that_the_folder_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "taskfold-check").write_text(
-        "a file where the probe's folder would be: fails for root as well"
-    )
+    (tmp_path / "taskfold-check").write_text("a file where the probe's folder would be: fails for root as well")
     with pytest.raises(errors.StoreError) as caught:
         await store.Store(tmp_path.as_uri()).check()
     assert str(tmp_path) in str(caught.value)
@@ -368,9 +358,7 @@ def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
         store.Store((tmp_path / "file" / "store").as_uri())
 
 
-async def test_check_notices_a_store_that_replaces(
-    kept: store.Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_check_notices_a_store_that_replaces(kept: store.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     real = store.obstore.put_async
 
     async def careless(backend: object, key: str, data: bytes, **options: object) -> object:
@@ -381,9 +369,7 @@ async def test_check_notices_a_store_that_replaces(
         await kept.check()
 
 
-async def test_a_store_that_does_not_answer_has_a_limit(
-    kept: store.Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_store_that_does_not_answer_has_a_limit(kept: store.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     async def silent(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
@@ -432,9 +418,7 @@ async def test_many_callers_cause_one_download(kept: store.Store, counted: list[
     assert counted == [key]
 
 
-async def test_a_copy_while_the_same_object_is_put_again(
-    kept: store.Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_copy_while_the_same_object_is_put_again(kept: store.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     [(key, digest)] = await snapshots(kept, 1, size=2 * store.PART_BYTES)
     real = kept.get_range
 
@@ -534,9 +518,7 @@ async def test_copies_of_an_earlier_process_are_proven_again(root: Path, tmp_pat
     assert len(files(tmp_path / "cache")) == 2
 
 
-async def test_a_damaged_copy_that_cannot_be_fetched_again_is_not_handed_out(
-    root: Path, tmp_path: Path
-) -> None:
+async def test_a_damaged_copy_that_cannot_be_fetched_again_is_not_handed_out(root: Path, tmp_path: Path) -> None:
     before = store.Store(root.as_uri(), cache=local_copies.LocalCopies(tmp_path / "cache"))
     [(key, digest)] = await snapshots(before, 1)
     async with before.local_copy(key, digest) as path:

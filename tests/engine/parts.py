@@ -63,12 +63,16 @@ class Operator:
         self.store = stores.Store(f"file://{folder}/store")
         self.settings = Settings.model_validate(settings)
         self.woken: list[Key] = []
+        """By the start slots."""
+        self.told: list[Key] = []
+        """By what was written."""
         client = cast("api.Client", self.client)
         self.starts = Starts(self.settings.concurrency.pod_starts, self.watch.starting, self.woken.append)
         self.parts = parts.Parts(
             settings=self.settings,
             client=client,
             exec=cast("Any", None),
+            lines=cast("Any", None),
             registry=cast("Any", None),
             store=self.store,
             snapshots=Snapshots(self.store, "default"),
@@ -79,6 +83,7 @@ class Operator:
             starts=self.starts,
             events=Events(client),
             image_volumes=True,
+            wake=self.told.extend,
         )
 
     def create(self, **spec: Any) -> None:

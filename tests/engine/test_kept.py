@@ -122,7 +122,7 @@ USER = User(uid=1000, gid=50, groups=(44, 45))
 async def test_a_record_is_found_under_id_and_reference_also_by_another_process(store):
     found = ImageUsers(store, "default")
     assert await found.get("python:3") is None
-    await found.put("python:3", "sha256:abc", RECORD)
+    await found.put(("sha256:abc", "python:3"), USER)
     for users in (found, ImageUsers(store, "default")):
         assert await users.get("python:3") == USER
         assert await users.get("sha256:abc") == USER
@@ -131,15 +131,26 @@ async def test_a_record_is_found_under_id_and_reference_also_by_another_process(
 
 async def test_a_moved_tag_leads_to_the_newer_record(store):
     found = ImageUsers(store, "default")
-    await found.put("python:3", "sha256:abc", RECORD)
-    await found.put("python:3", "sha256:def", '{"uid": 0, "gid": 0, "groups": null}')
-    assert await found.get("python:3") == User(uid=0, gid=0, groups=())
-    assert await found.get("sha256:abc") == USER
+    await found.put(("sha256:abc", "python:3"), USER)
+    await found.put(("sha256:def", "python:3"), User(uid=0, gid=0, groups=()))
+    for users in (found, ImageUsers(store, "default")):
+        assert await users.get("python:3") == User(uid=0, gid=0, groups=())
+        assert await users.get("sha256:abc") == USER
+
+
+@pytest.mark.parametrize(
+    "user",
+    [USER, User(uid=0, gid=0, groups=()), User(uid=5, gid=50), User(uid=5, group="staff"), User(uid=5, gid=0)],
+    ids=["groups", "no groups", "gid alone", "group by name", "the group's groups"],
+)
+async def test_a_user_reads_back_as_the_same_in_another_process(store, user):
+    await ImageUsers(store, "default").put(("sha256:abc",), user)
+    assert await ImageUsers(store, "default").get("sha256:abc") == user
 
 
 async def test_an_image_without_an_id_is_kept_under_its_reference_only(store):
     found = ImageUsers(store, "default")
-    await found.put("python:3", "", RECORD)
+    await found.put(("", "python:3"), USER)
     assert await found.get("python:3") == USER
     assert len([each async for each in store.list("default/images/")]) == 1
 
@@ -148,7 +159,7 @@ async def test_records_in_memory_are_bounded(store, monkeypatch):
     monkeypatch.setattr(image_users, "HELD", 3)
     found = ImageUsers(store, "default")
     for number in range(5):
-        await found.put(f"image:{number}", "", RECORD)
+        await found.put((f"image:{number}",), USER)
     assert len(found._held) == 3
     assert await found.get("image:0") == USER
 
@@ -157,8 +168,15 @@ BROKEN = ["", "no", "[]", "{}", '{"uid": "x", "gid": 0, "groups": []}', json.dum
 
 
 @pytest.mark.parametrize("record", BROKEN)
-async def test_a_broken_record_is_never_kept(store, record):
-    found = ImageUsers(store, "default")
+def test_a_broken_record_is_no_user(record):
     with pytest.raises(ValueError, match=r"not a record|invalid literal"):
-        await found.put("python:3", "sha256:abc", record)
-    assert await found.get("python:3") is None
+        image_users.parse(record)
+
+
+@pytest.mark.parametrize(
+    ("record", "user"),
+    [(RECORD, USER), ('{"uid": 0, "gid": 0, "groups": null}', User(uid=0, gid=0, groups=()))],
+    ids=["groups", "none"],
+)
+def test_a_record_tells_the_user(record, user):
+    assert image_users.parse(record) == user

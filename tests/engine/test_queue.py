@@ -208,3 +208,18 @@ def test_a_cancellation_that_is_not_the_workers_own_costs_no_worker():
 
     clock.run(main)
     assert done == ["good"]
+
+
+def test_several_keys_are_asked_for_at_once_each_once():
+    log = Log()
+
+    async def main() -> None:
+        async with working(log, 1) as found:
+            found.add("b", 30.0)
+            found.add_all({"a": 1, "b": 2, "c": 3})
+            found.add_all(["a"])
+            found.add_all(())
+            await asyncio.sleep(60)
+
+    clock.run(main)
+    assert log.began == [(0.0, "a"), (0.0, "b"), (0.0, "c")]

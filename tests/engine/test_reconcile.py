@@ -1,16 +1,21 @@
 """engine/reconcile.py with observe and apply, around a fake API server: one step at a time."""
 
 import contextlib
+import dataclasses
 import json
+import types
 
 import pytest
 from tests.decide import worlds
 from tests.engine.parts import FILES, RUN, VERIFIER, Operator
 
+from taskfold.contract.dockerfile import ImageConfig
 from taskfold.decide.world import PhaseDone
 from taskfold.effects import client as api
 from taskfold.effects import errors
+from taskfold.engine.image_users import ImageUsers
 from taskfold.engine.reconcile import Reconciler
+from taskfold.protocol.phase import User
 
 STATUS = "status taskruns/fix-bug"
 POD = "fix-bug-1-1"
@@ -46,8 +51,35 @@ def ends(operator, phase, *programs, **more):
 
 async def admitted(operator, **spec):
     operator.create(**spec)
-    await operator.parts.image_users.put("python:3.12-slim", worlds.runs()["imageID"], '{"uid":0,"gid":0,"groups":[]}')
+    await operator.parts.image_users.put((worlds.runs()["imageID"], "python:3.12-slim"), worlds.ROOT)
     await steps(operator, 1)
+
+
+async def agent_ended(operator, **spec):
+    """The agent's phase has its outcome; nobody has looked at it yet."""
+    await admitted(operator, **spec)
+    await steps(operator, 2)
+    runs(operator)
+    await steps(operator, 1)
+    ends(operator, "seed")
+    await steps(operator, 2)
+    ends(operator, "agent", worlds.program("agent"))
+
+
+async def graded(operator, content, name="reward.txt"):
+    """The verdict stands in the VerifierRun, and the pod is gone: its files need an exec, which is not here."""
+    await agent_ended(operator)
+    await steps(operator, 1)
+    await steps(operator, 1, VERIFIER)
+    await steps(operator, 1)
+    await steps(operator, 1, VERIFIER)
+    ends(operator, "verify", worlds.program("test"), files={f"/logs/verifier/{name}": content})
+    del operator.client.objects["pods", "team", POD]
+    operator.watch.pods.clear()
+
+
+async def row(operator):
+    return json.loads(await operator.store.get(f"default/team/{worlds.UID}/1/row.json", limit=100_000))
 
 
 # -- a whole life --------------------------------------------------------------------------------------------------
@@ -72,13 +104,16 @@ async def test_a_run_goes_from_its_manifest_to_its_reward_and_completes(operator
     assert operator.phases.started[-1] == operator.nonce("agent")
     ends(operator, "agent", worlds.program("agent"))
     await steps(operator, 1)
-    assert operator.status["phase"] == "Closing"
-    assert not [call for call in operator.client.calls if call.startswith("create verifierruns")]
-    assert await steps(operator, 1) == 0.2
+    assert operator.client.calls.count(f"create verifierruns/{VERIFIER.name}") == 1
+    assert operator.status["phase"] == "Running", "one write tells the agent's end and hands the pod over"
     await steps(operator, 1, VERIFIER)
     assert operator.nonce("verify") not in operator.phases.started
     await steps(operator, 1)
-    assert operator.status["phase"] == "Verifying"
+    assert (operator.status["phase"], operator.status["agent"]["outcome"]) == ("Verifying", "Succeeded")
+    assert (
+        operator.status["verifier"]["uid"] == operator.client.find(api.VERIFIERRUNS, VERIFIER.name)["metadata"]["uid"]
+    )
+    assert operator.client.calls.count(f"create verifierruns/{VERIFIER.name}") == 1
     await steps(operator, 1, VERIFIER)
     assert operator.phases.started[-1] == operator.nonce("verify")
     ends(operator, "verify", worlds.program("test"), files={"/logs/verifier/reward.txt": b"0.5"})
@@ -89,10 +124,12 @@ async def test_a_run_goes_from_its_manifest_to_its_reward_and_completes(operator
     assert (operator.status["phase"], operator.status["reward"]) == ("Succeeded", "0.5")
     assert not operator.status.get("complete")
     await steps(operator, 2)
+    assert not operator.status.get("complete")
+    found = await row(operator)
+    assert (found["outcome"], found["reward"]) == ("verdict", 0.5)
+    await steps(operator, 1)
     assert operator.status["complete"]
     assert operator.status["reward"] == "0.5"
-    row = json.loads(await operator.store.get(f"default/team/{worlds.UID}/1/row.json", limit=10_000))
-    assert (row["outcome"], row["reward"]) == ("verdict", 0.5)
     assert set(operator.phases.forgotten) >= set(operator.phases.started)
     calls = len(operator.client.calls)
     assert await steps(operator, 2) is None
@@ -116,6 +153,183 @@ async def test_a_status_that_says_the_same_is_not_written(operator):
     calls = len(operator.client.calls)
     await steps(operator, 3)
     assert STATUS not in operator.client.calls[calls:]
+
+
+async def test_what_was_written_is_told_at_once(operator):
+    """Not by the watch, some milliseconds later."""
+    await admitted(operator)
+    assert operator.told == [RUN]
+    await steps(operator, 1)
+    assert operator.told[1:2] == [RUN], "the pod"
+    await steps(operator, 2)
+    operator.told.clear()
+    await steps(operator, 3)
+    assert operator.told == [], "nothing was written"
+
+
+# -- handover ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_verifierrun_that_was_made_before_a_crash_is_found_again(operator):
+    """Killed between the creation and the status; the watch has not told of it."""
+    await agent_ended(operator)
+    await steps(operator, 1)
+    operator.watch.verifiers.clear()
+    assert await Reconciler(operator.parts).reconcile(RUN) == 0
+    await steps(operator, 1)
+    assert operator.status["phase"] == "Verifying"
+    assert [name for plural, _, name in operator.client.objects if plural == "verifierruns"] == [VERIFIER.name]
+
+
+async def test_a_refused_verifierrun_is_told_and_the_agents_end_with_it(operator):
+    await agent_ended(operator)
+    operator.client.failures["create verifierruns"] = errors.Forbidden("exceeded quota: q", status=403)
+    assert await steps(operator, 1) == 5.0
+    assert (operator.status["phase"], operator.condition()[0]) == ("Running", "VerifierError")
+    await steps(operator, 1)
+    assert (operator.status["phase"], operator.status["agent"]["outcome"]) == ("Closing", "Succeeded")
+    assert "uid" not in operator.status["verifier"]
+    assert await steps(operator, 2) == 5.0
+    assert operator.condition()[0] == "VerifierError"
+    del operator.client.failures["create verifierruns"]
+    await steps(operator, 2)
+    assert operator.status["phase"] == "Verifying"
+
+
+@pytest.mark.parametrize("status", [worlds.verdict(), worlds.verifying()], ids=["with a verdict", "going on"])
+async def test_the_verifierrun_of_an_older_run_of_this_name_is_never_taken(operator, status):
+    """Deleted and applied again: the garbage collector has not come yet. Its reward is another run's."""
+    older = worlds.verifier(status, source={"runRef": {"name": "fix-bug", "uid": "older"}}).wire()
+    older["metadata"]["ownerReferences"] = [{**older["metadata"]["ownerReferences"][0], "uid": "older"}]
+    await agent_ended(operator)
+    operator.client.put(api.VERIFIERRUNS, older)
+    operator.see()
+    assert await steps(operator, 1) == 5.0
+    assert operator.condition()[0] == "NameConflict"
+    for _ in range(4):
+        await steps(operator, 1)
+        assert (operator.status["phase"], operator.status.get("reward")) == ("Closing", None)
+        assert "uid" not in operator.status["verifier"]
+    del operator.client.objects["verifierruns", "team", VERIFIER.name]
+    operator.watch.verifiers.clear()
+    await steps(operator, 2)
+    assert operator.status["phase"] == "Verifying"
+
+
+async def test_the_verifierrun_of_an_older_run_is_not_cancelled_and_keeps_no_run_from_ending(operator):
+    older = worlds.verifier(worlds.verifying(), source={"runRef": {"name": "fix-bug", "uid": "older"}}).wire()
+    await agent_ended(operator)
+    operator.client.put(api.VERIFIERRUNS, older)
+    operator.change(cancel=True)
+    del operator.client.objects["pods", "team", POD]
+    operator.watch.pods.clear()
+    await steps(operator, 4)
+    assert (operator.status["phase"], operator.status["complete"]) == ("Cancelled", True)
+    assert not operator.client.find(api.VERIFIERRUNS, VERIFIER.name)["spec"].get("cancel")
+
+
+# -- the row -------------------------------------------------------------------------------------------------------
+
+
+async def test_every_reward_is_in_the_row_though_the_status_holds_fewer(operator):
+    rewards = {f"r{number:03}": 0.5 for number in range(200)}
+    await graded(operator, json.dumps(rewards).encode(), "reward.json")
+    await steps(operator, 1, VERIFIER)
+    await steps(operator, 4)
+    assert operator.status["complete"]
+    assert len(operator.status["rewards"]) == 128
+    found = await row(operator)
+    assert (found["reward"], found["rewards"], found["reward_components"]) == (100.0, rewards, list(rewards))
+
+
+async def test_more_rewards_and_a_reward_of_their_own_have_no_components(operator):
+    rewards = {"reward": 0.25} | {f"r{number:03}": 0.5 for number in range(200)}
+    await graded(operator, json.dumps(rewards).encode(), "reward.json")
+    await steps(operator, 1, VERIFIER)
+    await steps(operator, 4)
+    found = await row(operator)
+    assert (found["reward"], found["rewards"], found["reward_components"]) == (0.25, rewards, [])
+
+
+async def test_a_verdict_whose_rewards_cannot_be_kept_waits_for_the_store(operator):
+    await graded(operator, json.dumps({f"r{number}": 1 for number in range(200)}).encode(), "reward.json")
+    put_new, failing = operator.store.put_new, True
+
+    async def sometimes(key, data):
+        if failing:
+            raise errors.StoreError("disk full")
+        return await put_new(key, data)
+
+    operator.store.put_new = sometimes
+    assert await steps(operator, 1, VERIFIER) == 5.0
+    status = operator.client.find(api.VERIFIERRUNS, VERIFIER.name)["status"]
+    assert "reward" not in status
+    assert "StoreUnavailable" in {each["reason"] for each in status["conditions"]}
+    failing = False
+    await steps(operator, 1, VERIFIER)
+    assert operator.client.find(api.VERIFIERRUNS, VERIFIER.name)["status"]["reward"] == "200"
+
+
+async def test_files_that_were_not_kept_are_in_the_rows_and_the_runs_warnings(operator):
+    await graded(operator, b"1")
+    await steps(operator, 1, VERIFIER)
+    await steps(operator, 4)
+    text = "not all files could be kept: the sandbox was gone before its files could be kept; the outcome stands"
+    assert (await row(operator))["warnings"] == [text]
+    assert operator.status["warnings"] == [text]
+
+
+# -- an image's own group ------------------------------------------------------------------------------------------
+
+
+class Registry:
+    """Knows one image's USER, or fails."""
+
+    def __init__(self, found):
+        self.found = found
+        self.asked = []
+
+    async def image_config(self, reference):
+        self.asked.append(reference)
+        if isinstance(self.found, Exception):
+            raise self.found
+        return types.SimpleNamespace(config=ImageConfig({}, "", self.found))
+
+
+IMAGE_ID = worlds.runs()["imageID"]
+ALONE = User(uid=1000, gid=0, groups=())
+GROUPS = {
+    "by number": ("1000:50", ALONE, User(uid=1000, gid=50)),
+    "by name": ("app:staff", ALONE, User(uid=1000, group="staff")),
+    "none": ("1000", ALONE, ALONE),
+    "no user": ("", ALONE, ALONE),
+    "the registry is away": (errors.RegistryError("no route"), ALONE, ALONE),
+    "root needs none": ("0:50", User(uid=0, gid=0, groups=()), User(uid=0, gid=0, groups=())),
+    "the container has one": ("1000:50", User(uid=1000, gid=7, groups=(9,)), User(uid=1000, gid=7, groups=(9,))),
+}
+
+
+@pytest.mark.parametrize(("written", "recorded", "kept"), GROUPS.values(), ids=GROUPS)
+@pytest.mark.parametrize("scheme", ["", "docker-pullable://"], ids=["containerd", "docker"])
+async def test_the_group_of_an_images_user_is_in_its_configuration(operator, written, recorded, kept, scheme):
+    registry = Registry(written)
+    operator.parts = dataclasses.replace(operator.parts, registry=registry)
+    operator.create()
+    await steps(operator, 3)
+    found = operator.pod
+    main = {**worlds.runs(since=0), "imageID": scheme + IMAGE_ID}
+    record = json.dumps({"uid": recorded.uid, "gid": recorded.gid, "groups": list(recorded.groups)})
+    found["status"] = {
+        "phase": "Running",
+        "initContainerStatuses": [worlds.stopped("Completed", 0, record, name="record")],
+        "containerStatuses": [main],
+    }
+    operator.client.put(api.PODS, found)
+    operator.see()
+    assert await steps(operator, 1) == 0
+    for name in (scheme + IMAGE_ID, "python:3.12-slim"):
+        assert await ImageUsers(operator.store, "default").get(name) == kept
+    assert registry.asked == ([IMAGE_ID] if recorded == ALONE else [])
 
 
 # -- effects that fail ---------------------------------------------------------------------------------------------
@@ -281,7 +495,7 @@ async def test_an_ending_asks_for_a_pod_that_was_never_adopted(operator):
     operator.watch.pods.clear()
     await Reconciler(operator.parts).reconcile(RUN)
     assert operator.status["phase"] == "Cancelled"
-    for _ in range(4):
+    for _ in range(5):
         operator.watch.pods.clear()
         await Reconciler(operator.parts).reconcile(RUN)
     assert ("pods", "team", POD) not in operator.client.objects
@@ -306,8 +520,7 @@ async def test_a_folder_that_does_not_load_is_refused_at_admission(operator, inl
     assert (operator.status["phase"], failure["reason"], failure["stage"]) == ("Failed", reason, "admission")
     await steps(operator, 4)
     assert operator.status["complete"]
-    row = json.loads(await operator.store.get(f"default/team/{worlds.UID}/1/row.json", limit=10_000))
-    assert row["outcome"] == "refused"
+    assert (await row(operator))["outcome"] == "refused"
 
 
 async def test_a_variable_that_is_missing_fails_the_run_before_any_pod(operator):

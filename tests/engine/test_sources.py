@@ -54,6 +54,13 @@ def member(name, content=b"x", mode=0o644, kind=tarfile.REGTYPE, link=""):
     return info, content
 
 
+def wrong(content: bytes, at: int) -> bytes:
+    """With one byte that is another."""
+    changed = bytearray(content)
+    changed[at] ^= 0xFF
+    return bytes(changed)
+
+
 def archived(content: bytes):
     return config_map(binaryData={"task.tar.gz": encoded(content)})
 
@@ -160,6 +167,14 @@ BAD = {
     "empty": (b"", "is not a .tar.gz archive"),
     "gzip of something else": (gzip.compress(b"hello" * 500), "is not a .tar.gz archive"),
     "cut": (tar_gz(member("a", bytes(100_000)))[:-20], "is not a .tar.gz archive"),
+    "cut in its first block": (tar_gz(member("a", bytes(100_000)))[:14], "is not a .tar.gz archive"),
+    "a block that is none": (
+        gzip.compress(b"")[:10] + b"\xff" * 100,
+        "is not a .tar.gz archive: Error -3 while decompressing data: invalid block type",
+    ),
+    "a wrong checksum": (wrong(tar_gz(member("a")), -8), "is not a .tar.gz archive: CRC check failed"),
+    "a wrong length": (wrong(tar_gz(member("a")), -1), "is not a .tar.gz archive: Incorrect length"),
+    "something behind it": (tar_gz(member("a")) + b"more", "is not a .tar.gz archive: Not a gzipped file"),
     "a link": (tar_gz(member("a", kind=tarfile.SYMTYPE, link="/etc/passwd")), "a is not a regular file"),
     "a hard link": (tar_gz(member("a", kind=tarfile.LNKTYPE, link="b")), "a is not a regular file"),
     "a device": (tar_gz(member("a", kind=tarfile.CHRTYPE)), "a is not a regular file"),

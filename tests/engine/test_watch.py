@@ -65,6 +65,34 @@ def test_what_is_gone_is_gone_and_its_key_looks():
     assert watch.runs == {}
 
 
+KINDS = {
+    "run": (obj, Watch.see_run, "runs", RUN),
+    "verifier": (verifier, Watch.see_verifier, "verifiers", Key(Kind.VERIFIER_RUN, "team", "a")),
+    "pod": (pod, Watch.see_pod, "pods", RUN),
+}
+
+
+@pytest.mark.parametrize(("make", "see", "held", "key"), KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("gone", [False, True], ids=["there", "gone"])
+@pytest.mark.parametrize("version", ["4", "5"], ids=["older", "the same"])
+def test_what_is_no_news_wakes_nobody_and_changes_nothing(make, see, held, key, gone, version):
+    """Our own write came first; and a complete run leaves the watch's selection with the version that we gave it."""
+    watch = Watch()
+    assert key in see(watch, make("a", "5"))
+    before = dict(getattr(watch, held))
+    assert see(watch, make("a", version), gone=gone) == set()
+    assert getattr(watch, held) == before
+    assert key in see(watch, make("a", "6"), gone=gone)
+    assert (("team", "a") in getattr(watch, held)) is not gone
+
+
+@pytest.mark.parametrize(("make", "see", "held", "key"), KINDS.values(), ids=KINDS)
+def test_the_end_of_what_was_never_seen_is_news(make, see, held, key):
+    watch = Watch()
+    assert key in see(watch, make("a", "5"), gone=True)
+    assert getattr(watch, held) == {}
+
+
 # -- who looks -----------------------------------------------------------------------------------------------------
 
 
@@ -72,7 +100,7 @@ def test_a_pod_wakes_its_run_and_the_verification_under_way():
     watch = Watch()
     assert watch.see_pod(pod()) == {RUN}
     watch.see_run(obj(status={"verifier": {"name": "a-1-verify"}}))
-    assert watch.see_pod(pod()) == {RUN, VERIFIER}
+    assert watch.see_pod(pod(version="6")) == {RUN, VERIFIER}
 
 
 def test_a_pod_without_our_label_wakes_nobody():
@@ -99,7 +127,24 @@ def test_a_list_replaces_what_it_covers():
     keys = watch.replace([obj("a", "9")], [], [], since=20, namespace="team")
     assert set(watch.runs) == {("team", "a"), ("team", "new"), ("other", "far")}
     assert version(watch.runs, "a") == 9
-    assert keys == {RUN, Key(Kind.TASK_RUN, "team", "b")}
+    assert keys == {RUN, *(Key(Kind.TASK_RUN, *place) for place in (("team", "b"), ("team", "new"), ("other", "far")))}
+
+
+def test_a_list_wakes_whatever_is_held_also_without_news():
+    watch = Watch()
+    watch.see_run(obj("a", "5"))
+    watch.see_verifier(verifier(version="5"))
+    watch.see_pod(pod(version="5"))
+    for _ in range(2):
+        keys = watch.replace([obj("a", "5")], [verifier(version="5")], [pod(version="5")], since=20, namespace="team")
+        assert keys == {RUN, VERIFIER}
+
+
+def test_a_pod_that_a_list_does_not_hold_wakes_its_run_though_nobody_holds_that():
+    watch = Watch()
+    watch.see_pod(pod(version="5"))
+    assert watch.replace([], [], [], since=20, namespace="team") == {RUN}
+    assert watch.pods == {}
 
 
 def test_a_list_of_all_namespaces_covers_all():

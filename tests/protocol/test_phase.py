@@ -99,6 +99,7 @@ def test_the_whole_request_word_for_word():
         "phase": "verify",
         "attachOnly": False,
         "idleSeconds": 30,
+        "keep": False,
         "prepare": [
             {"op": "tools", "names": ["bash", "tar"], "required": False},
             {"op": "user", "name": "app", "required": True},

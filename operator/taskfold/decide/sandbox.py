@@ -16,6 +16,9 @@ from taskfold.decide.plan import CreatePod, DeletePod, Note, Plan, StoreImageUse
 from taskfold.decide.pod import PodView, Standing
 from taskfold.decide.world import Admission, PhaseActive, PhaseUnreached, Refusal, RunWorld
 
+NEWS_SECONDS = 2.0
+"""A start that is over sooner is not worth a write that says where it stands."""
+
 QUEUE_REASONS = (
     Reason.QUOTA_EXCEEDED,
     Reason.UNSCHEDULABLE,
@@ -60,7 +63,7 @@ def place(world: RunWorld, attempt: Attempt) -> Plan:
         return late
     name = pod_name(world, attempt)
     create = CreatePod(name, attempt.number, attempt.tries, record=world.image_user is None or attempt.tries > 1)
-    return Plan(note=Note(Reason.POD_STARTING, f"pod {name}"), effects=(create,), again=10)
+    return Plan(effects=(create,), again=10)
 
 
 def _wait_in_queue(world: RunWorld, attempt: Attempt, note: Note) -> Plan:
@@ -126,6 +129,8 @@ def await_start(world: RunWorld, attempt: Attempt) -> Plan:
         case _ if age > limits.pod_start_seconds:
             text = f"the pod did not run within {limits.pod_start_seconds:g} s. {message}".strip()
             return another_try(world, Reason.POD_START_TIMEOUT, text)
+        case _ if age < NEWS_SECONDS:
+            return Plan(again=NEWS_SECONDS - age + 0.1)
         case _:
             note = Note(Reason.POD_STARTING, f"pod {pod.name} on node {pod.node}")
             return Plan(_seeding(world, pod), note, again=limits.pod_start_seconds - age + 1)

@@ -75,7 +75,7 @@ class Observer:
             phases=self._reports(status.journal),
             recorded=recorded,
             image_user=await self._image_user(task, recorded, pod),
-            verifier=await self._verifier(key.namespace, verifier_name) if verifier_name else None,
+            verifier=await self._verifier_of(run, verifier_name) if verifier_name else None,
             store_prefix=prefix,
             collected=collected,
             row_stored=collected is not None and await self._parts.store.exists(prefix + ROW),
@@ -143,6 +143,11 @@ class Observer:
                 return None
             seen = self._parts.watch.verifiers[namespace, name]
         return VerifierRun.parse(seen.object)
+
+    async def _verifier_of(self, run: TaskRun, name: str) -> VerifierRun | None:
+        """The VerifierRun of this run. One of an older run of the same name has a verdict about other work."""
+        found = await self._verifier(run.metadata.namespace, name)
+        return found if found is not None and found.spec.source.run_ref.uid == run.metadata.uid else None
 
     async def _pod(self, namespace: str, name: str, *, confirm: bool) -> pods.PodView | None:
         seen = self._parts.watch.pods.get((namespace, name))

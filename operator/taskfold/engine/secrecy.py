@@ -4,7 +4,7 @@ Guarantees: every exact value of 8 bytes or more of every Secret that a run name
 was cut at its front, also the end of a value that stands there. Rewards and artifacts are never altered.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from taskfold.api.taskrun import TaskRun
@@ -42,11 +42,27 @@ def _hidden(run: RunResult, secrets: Sequence[bytes]) -> RunResult:
 
 
 def scrubbed(text: bytes, secrets: Iterable[bytes], *, cut: bool) -> bytes:
-    """`text` without the values; `cut`: something stood before it, which may have been the start of one."""
-    for secret in secrets:
-        text = text.replace(secret, MARK)
-        if cut:
-            ends = (secret[-count:] for count in range(len(secret) - 1, LEAST_CUT - 1, -1))
-            end = next((end for end in ends if text.startswith(end)), None)
-            text = MARK + text[len(end) :] if end is not None else text
-    return text
+    """`text` without the values; `cut`: something stood before it, which may have been the start of one.
+
+    All are looked for in the text as it came: one that overlaps another must not hide the rest of it.
+    """
+    found = sorted(span for secret in secrets for span in _spans(text, secret, cut=cut))
+    pieces, done = [], 0
+    for start, end in found:
+        if start >= done:
+            pieces += [text[done:start], MARK]
+        done = max(done, end)
+    return b"".join((*pieces, text[done:]))
+
+
+def _spans(text: bytes, secret: bytes, *, cut: bool) -> Iterator[tuple[int, int]]:
+    """Where the value stands, from and to; with `cut` its longest end that the text begins with too."""
+    front = memoryview(text)
+    lengths = range(min(len(secret) - 1, len(text)), LEAST_CUT - 1, -1) if cut else ()
+    length = next((length for length in lengths if secret.endswith(front[:length])), 0)
+    if length:
+        yield 0, length
+    start = text.find(secret)
+    while start >= 0:
+        yield start, start + len(secret)
+        start = text.find(secret, start + 1)
