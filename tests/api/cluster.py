@@ -22,9 +22,7 @@ class Objects:
     def __init__(self, api: kubernetes.client.CustomObjectsApi, namespace: str) -> None:
         self.api, self.namespace = api, namespace
 
-    def create(
-        self, kind: str, spec: dict[str, Any], *, name: str = "a", dry_run: bool = True
-    ) -> dict[str, Any]:
+    def create(self, kind: str, spec: dict[str, Any], *, name: str = "a", dry_run: bool = True) -> dict[str, Any]:
         body = manifest(kind, name, spec)
         options = {"dry_run": "All"} if dry_run else {}
         return self.api.create_namespaced_custom_object(

@@ -29,9 +29,7 @@ FULL: dict[str, Any] = {
         "affinity": {
             "nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [
-                        {"matchExpressions": [{"key": "z", "operator": "In", "values": ["a"]}]}
-                    ]
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "z", "operator": "In", "values": ["a"]}]}]
                 }
             },
             "podAntiAffinity": {
@@ -43,9 +41,7 @@ FULL: dict[str, Any] = {
                 ]
             },
         },
-        "topologySpreadConstraints": [
-            {"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "ScheduleAnyway"}
-        ],
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "ScheduleAnyway"}],
         "priorityClassName": "high",
         "runtimeClassName": "gvisor",
         "imagePullSecrets": [{"name": "pull"}],
@@ -113,7 +109,5 @@ def appearing(kind: type[Resource]) -> list[str]:
     spec = kind.model_fields["spec"].annotation
     assert isinstance(spec, type)
     return [
-        name
-        for name in fixed(spec)
-        if name not in schema["required"] and "default" not in schema["properties"][name]
+        name for name in fixed(spec) if name not in schema["required"] and "default" not in schema["properties"][name]
     ]

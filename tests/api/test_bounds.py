@@ -50,9 +50,7 @@ def test_long_texts_are_clipped_when_built():
 
 
 def test_lone_surrogates_become_writable():
-    status = TaskRunStatus(
-        rewards={"\ud800": 1.0}, warnings=["\udcff"], failure=Failure(reason="X", message="\ud800")
-    )
+    status = TaskRunStatus(rewards={"\ud800": 1.0}, warnings=["\udcff"], failure=Failure(reason="X", message="\ud800"))
     assert size(bounded(status)) > 0
 
 
@@ -62,9 +60,7 @@ def test_texts_set_by_model_copy_are_clipped():
 
 
 def test_too_many_rewards_are_cut_and_named():
-    status = bounded(
-        TaskRunStatus(reward="1", rewards={f"k{n:05}": 1.0 for n in range(5000)} | {"reward": 1.0})
-    )
+    status = bounded(TaskRunStatus(reward="1", rewards={f"k{n:05}": 1.0 for n in range(5000)} | {"reward": 1.0}))
     assert len(status.rewards) <= MAX_REWARDS
     assert "reward" in status.rewards
     assert status.warnings == [f"{NOTE}some rewards."]
@@ -149,9 +145,7 @@ def test_whole_status_fits_whatever_a_task_writes(character):
 
 @given(
     text=st.text(max_size=3000),
-    rewards=st.dictionaries(
-        st.text(max_size=300), st.floats(allow_nan=False, allow_infinity=False), max_size=200
-    ),
+    rewards=st.dictionaries(st.text(max_size=300), st.floats(allow_nan=False, allow_infinity=False), max_size=200),
     warnings=st.lists(st.text(max_size=800), max_size=40),
     entries=st.integers(0, 90),
 )

@@ -32,9 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("kind", crd.KINDS, ids=lambda kind: kind.KIND)
 def test_a_new_crd_is_within_the_cost_limits(kubectl, kind, how):
     group = f"t{uuid.uuid4().hex[:8]}.example.org"
-    manifest = crd.to_yaml(crd.crd(kind)).replace(
-        f"name: {kind.PLURAL}.{GROUP}", f"name: {kind.PLURAL}.{group}"
-    )
+    manifest = crd.to_yaml(crd.crd(kind)).replace(f"name: {kind.PLURAL}.{GROUP}", f"name: {kind.PLURAL}.{group}")
     manifest = manifest.replace(f"  group: {GROUP}\n", f"  group: {group}\n")
     result = kubectl(*how, "--dry-run=server", "-f", "-", stdin=manifest)
     assert result.returncode == 0, result.stderr
@@ -42,9 +40,7 @@ def test_a_new_crd_is_within_the_cost_limits(kubectl, kind, how):
     assert "Warning" not in result.stderr
 
 
-@pytest.mark.parametrize(
-    "how", [("apply",), ("apply", "--server-side", "--force-conflicts")], ids=["client", "server"]
-)
+@pytest.mark.parametrize("how", [("apply",), ("apply", "--server-side", "--force-conflicts")], ids=["client", "server"])
 def test_installed_crds_can_be_applied_again(api, kubectl, how):
     result = kubectl(*how, "--dry-run=server", "-f", str(ROOT / "crds"))
     assert result.returncode == 0, result.stderr
@@ -52,9 +48,7 @@ def test_installed_crds_can_be_applied_again(api, kubectl, how):
 
 @pytest.mark.parametrize("plural", PLURAL.values())
 def test_crd_is_structural_for_the_api_server(api, kubectl, plural):
-    conditions = json.loads(kubectl("get", "crd", f"{plural}.{GROUP}", "-o", "json").stdout)["status"][
-        "conditions"
-    ]
+    conditions = json.loads(kubectl("get", "crd", f"{plural}.{GROUP}", "-o", "json").stdout)["status"]["conditions"]
     assert {c["type"]: c["status"] for c in conditions} == {"NamesAccepted": "True", "Established": "True"}
 
 
@@ -113,19 +107,11 @@ def test_explain_short_names_category_and_columns(objects, kubectl, namespace):
 def test_unfinished_runs_can_be_selected(objects, kubectl, namespace):
     objects.create("VerifierRun", VERIFIER_BARE, name="done", dry_run=False)
     patch = json.dumps({"status": {"complete": True, "phase": "Succeeded"}})
-    done = kubectl(
-        "patch", "vr", "done", "-n", namespace, "--subresource=status", "--type=merge", "-p", patch
-    )
+    done = kubectl("patch", "vr", "done", "-n", namespace, "--subresource=status", "--type=merge", "-p", patch)
     assert done.returncode == 0, done.stderr
-    open_ = kubectl(
-        "get", "vr", "-n", namespace, "-o", "name", "--field-selector", "status.complete!=true"
-    ).stdout
-    closed = kubectl(
-        "get", "vr", "-n", namespace, "-o", "name", "--field-selector", "status.complete=true"
-    ).stdout
-    phase = kubectl(
-        "get", "vr", "-n", namespace, "-o", "name", "--field-selector", "status.phase=Succeeded"
-    ).stdout
+    open_ = kubectl("get", "vr", "-n", namespace, "-o", "name", "--field-selector", "status.complete!=true").stdout
+    closed = kubectl("get", "vr", "-n", namespace, "-o", "name", "--field-selector", "status.complete=true").stdout
+    phase = kubectl("get", "vr", "-n", namespace, "-o", "name", "--field-selector", "status.phase=Succeeded").stdout
     assert "bare" in open_
     assert "done" not in open_
     assert closed == phase == "verifierrun.taskfold.dev/done\n"

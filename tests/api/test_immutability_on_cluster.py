@@ -35,8 +35,7 @@ def frozen(kind: str, field: str) -> str:
 
 @pytest.mark.parametrize(
     ("kind", "field", "other"),
-    [("TaskRun", *item) for item in OTHER.items()]
-    + [("VerifierRun", *item) for item in VERIFIER_OTHER.items()],
+    [("TaskRun", *item) for item in OTHER.items()] + [("VerifierRun", *item) for item in VERIFIER_OTHER.items()],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_fixed_field_cannot_be_changed(objects, kind, field, other):
@@ -45,8 +44,7 @@ def test_fixed_field_cannot_be_changed(objects, kind, field, other):
 
 @pytest.mark.parametrize(
     ("kind", "field"),
-    [("TaskRun", field) for field in appearing(TaskRun)]
-    + [("VerifierRun", field) for field in appearing(VerifierRun)],
+    [("TaskRun", field) for field in appearing(TaskRun)] + [("VerifierRun", field) for field in appearing(VerifierRun)],
 )
 def test_fixed_field_cannot_be_removed(objects, kind, field):
     assert frozen(kind, field) in objects.refusal("patch", kind, "full", {field: None})

@@ -176,9 +176,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("spec", "where", "what"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
-)
+@pytest.mark.parametrize(("spec", "where", "what"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
 def test_refused_when_created(objects, spec, where, what):
     message = objects.refusal("create", "TaskRun", BARE | spec)
     assert where in message

@@ -13,9 +13,7 @@ RESTRICTION = {"mode": "no-network"}
 
 
 def task_run(**spec):
-    return TaskRun.parse(
-        {"metadata": {"name": "a"}, "spec": {"task": INLINE, "agent": {"oracle": {}}} | spec}
-    )
+    return TaskRun.parse({"metadata": {"name": "a"}, "spec": {"task": INLINE, "agent": {"oracle": {}}} | spec})
 
 
 def verifier_run(owned=True, **spec):
@@ -100,10 +98,7 @@ def test_several_are_all_named():
 
 
 def test_verifier_run_of_a_task_run():
-    assert (
-        unsupported(verifier_run(timeoutSeconds=3, env=[{"name": "A"}], pod={}, security={"profile": "root"}))
-        == []
-    )
+    assert unsupported(verifier_run(timeoutSeconds=3, env=[{"name": "A"}], pod={}, security={"profile": "root"})) == []
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from typing import Any
 
 from tests.conformance import harness
 
-HELPER_IMAGE = "ghcr.io/taskfold/helper:0.1.0"
 DATA = "/data"
 
 
@@ -31,7 +30,7 @@ def manifest(name: str) -> dict[str, Any]:
             "terminationGracePeriodSeconds": 5,
             "containers": [main],
             "volumes": [
-                {"name": "helper", "image": {"reference": HELPER_IMAGE, "pullPolicy": "IfNotPresent"}},
+                {"name": "helper", "image": {"reference": harness.helper_image(), "pullPolicy": "IfNotPresent"}},
                 {"name": "data", "emptyDir": {}},
             ],
         },

@@ -111,9 +111,9 @@ def test_killed_while_seeding(case: Case, delay: float) -> None:
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_ended_in_the_phase_seeding(case: Case, how: str) -> None:
+def test_ended_between_the_journals_nonces_and_the_seed(case: Case, how: str) -> None:
     case.create()
-    case.cluster.in_phase(case.namespace, case.name, "Seeding")
+    case.cluster.until(lambda: case.cluster.status(case.namespace, case.name).get("journal"), "the nonces are written")
     case.end(how)
     case.operator.start()
     case.check()

@@ -352,6 +352,17 @@ def _count(extra: Mapping[str, Any], key: str) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
 
 
+def scrubbable(values: Sequence[bytes]) -> list[bytes]:
+    """Those of these values that the helper takes at once, in their order."""
+    chosen: list[bytes] = []
+    total = 0
+    for value in values:
+        if SCRUB_MIN_BYTES <= len(value) <= SCRUB_MAX_BYTES and total + len(value) <= SCRUB_MAX_TOTAL:
+            chosen.append(value)
+            total += len(value)
+    return chosen[:SCRUB_MAX_VALUES]
+
+
 def _scrub(values: Sequence[bytes]) -> list[str]:
     """Refused here, where the caller is to blame; never with a value in the message."""
     if len(values) > SCRUB_MAX_VALUES or sum(map(len, values)) > SCRUB_MAX_TOTAL:

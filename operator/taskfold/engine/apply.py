@@ -31,8 +31,6 @@ from taskfold.protocol.phase import User
 
 FILES = "files.tar"
 REWARDS = "rewards.json"
-SCRUBBED = 256
-"""Values that the helper takes at once."""
 COLLECT_PAUSES = (0.5, 3.0)
 LOGS = sandboxes.Root("/logs", "logs")
 
@@ -125,7 +123,9 @@ class Applier:
         except errors.AlreadyExists:
             created = await self._parts.client.get(api.VERIFIERRUNS, namespace, name)
             owners = created["metadata"].get("ownerReferences") or ()
-            if all(owner.get("uid") != world.run.metadata.uid for owner in owners):
+            graded = created["spec"]["source"]["runRef"]["uid"]
+            uid = world.run.metadata.uid
+            if graded != uid or all(owner.get("uid") != uid for owner in owners):
                 text = f"a VerifierRun {name} exists and belongs to somebody else; delete it"
                 raise outcome.Waiting(Reason.NAME_CONFLICT, text) from None
         except errors.ApiError as error:
@@ -229,7 +229,7 @@ class Applier:
                 sink,
                 max_bytes=limits.collect_bytes,
                 max_entries=limits.collect_entries,
-                scrub=secrets[:SCRUBBED],
+                scrub=sandboxes.scrubbable(secrets),
                 scrub_except=(phases.REWARD_JSON, phases.REWARD_TXT, phases.LOGS_ARTIFACTS),
                 checked=True,
             )
