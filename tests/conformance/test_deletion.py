@@ -60,7 +60,7 @@ HELD: dict[str, Held] = {
     "Running": Held(spec(task(ONE), script(FOREVER)), _phase("Running")),
     "Verifying": Held(spec(task(FOREVER), NOP), _phase("Verifying")),
 }
-"""By phase, and by what a run can wait for inside of one. None of them ends within a test, but the one whose pod is starting."""
+"""By phase, and by what a run waits for inside of one. None ends within a test, but the one whose pod is starting."""
 
 ENDED: dict[str, Held] = {
     "a verdict, not complete": Held(
