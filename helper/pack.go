@@ -108,6 +108,11 @@ func runPack([]string) error {
 	if err != nil {
 		return fmt.Errorf("the request: %w", unexpected(err))
 	}
+	return packAsked(body)
+}
+
+// packAsked packs what a request asks for.
+func packAsked(body []byte) error {
 	request := &packRequest{}
 	if err := decodeStrict(body, request); err != nil {
 		return fmt.Errorf("the request: %w", err)

@@ -33,10 +33,14 @@ func runPhase(args []string) error {
 	syscall.Umask(0)               // modes are what the request says
 	in := bufio.NewReaderSize(os.Stdin, sendChunk)
 	out := &emitter{}
-	request, err := readRequest(in)
-	if errors.Is(err, io.EOF) {
-		return nil // a client that kept the stream has no further phase
+	body, err := readFrame(in, maxRequest)
+	if err == io.EOF {
+		return nil // a client that kept the stream wants nothing more
 	}
+	if asked := packAskedFor(body); err == nil && asked != nil {
+		return packAsked(asked)
+	}
+	request, err := parseRequest(body, err)
 	if err != nil {
 		out.final(event{Event: "failed", Reason: "Protocol", Message: err.Error()})
 	}
@@ -51,11 +55,20 @@ func runPhase(args []string) error {
 	return c.run(request)
 }
 
-func readRequest(in *bufio.Reader) (*request, error) {
-	body, err := readFrame(in, maxRequest)
-	if err == io.EOF {
-		return nil, err
+// packAskedFor is the request of a copy in place of a phase, `{"pack": …}`: what a client that kept the stream may want
+// last. Nil if it is none.
+func packAskedFor(body []byte) []byte {
+	var other struct {
+		Pack json.RawMessage `json:"pack"`
 	}
+	if json.Unmarshal(body, &other) != nil {
+		return nil
+	}
+	return other.Pack
+}
+
+// parseRequest takes what reading the request gave.
+func parseRequest(body []byte, err error) (*request, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the request: %w", unexpected(err))
 	}

@@ -97,6 +97,7 @@ class FakeCluster:
     protocols: tuple[str, ...] = (execs.V5, execs.V4)
     refuse: tuple[int, dict[str, Any]] | None = None
     offered: list[str] = field(default_factory=list)
+    sockets: list[web.WebSocketResponse] = field(default_factory=list)
     running: int = 0
     most: int = 0
     gets: int = 0
@@ -114,6 +115,7 @@ class FakeCluster:
         socket = web.WebSocketResponse(protocols=self.protocols, max_msg_size=0, timeout=1.0)
         await socket.prepare(request)
         assert isinstance(request.transport, asyncio.Transport)
+        self.sockets.append(socket)
         self.running += 1
         self.most = max(self.most, self.running)
         try:

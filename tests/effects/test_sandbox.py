@@ -26,8 +26,11 @@ BOUNDS: dict[str, Any] = {"max_bytes": 1 << 32, "max_entries": 100_000}
 
 
 @contextlib.asynccontextmanager
-async def boxed(helper: Path, *, chunk: int = 32 * 1024) -> AsyncIterator[sandbox.Sandbox]:
+async def boxed(
+    helper: Path, *, chunk: int = 32 * 1024, cluster: FakeCluster | None = None
+) -> AsyncIterator[sandbox.Sandbox]:
     """A sandbox whose 'container' is this machine, with a supervisor of its own."""
+    cluster = cluster or FakeCluster()
     name = uuid.uuid4().hex
     init = subprocess.Popen([helper, "init", "--name", name, "--allow-not-pid1", "--allow-inside"])
 
@@ -36,7 +39,8 @@ async def boxed(helper: Path, *, chunk: int = 32 * 1024) -> AsyncIterator[sandbo
         return [str(helper), *argv[1:], *options]
 
     try:
-        async with serving(FakeCluster(fake.process(local, chunk))) as (exec_, _):
+        cluster.script = fake.process(local, chunk)
+        async with serving(cluster) as (exec_, _):
             yield sandbox.Sandbox(exec_, PIN)
     finally:
         init.terminate()
@@ -75,6 +79,44 @@ async def test_a_phase_from_beginning_to_end(helper: Path, tmp_path: Path) -> No
     assert result.files[str(tmp_path / "reward")].content == b"1\n"
     assert result.files[str(tmp_path / "none")].state is phases.FileState.MISSING
     assert (tests / "test.sh").stat().st_mode & 0o777 == 0o755
+
+
+async def test_one_exec_serves_the_phases_of_a_pod_and_the_copy(helper: Path, tmp_path: Path) -> None:
+    cluster = FakeCluster()
+    kept = [
+        phases.PhaseRequest(
+            nonce=sandbox.new_nonce(),
+            phase=name,
+            prepare=[phases.Unpack(str(tmp_path / name))],
+            runs=[shell(f"cat {tmp_path}/{name}/word", tmp_path / f"{name}.log")],
+            keep=True,
+        )
+        for name in ("agent", "verify")
+    ]
+    async with boxed(helper, cluster=cluster) as box:
+        for request in kept:
+            folder = folders.MemoryFolder({"word": (request.phase.encode(), False)})
+            result = await box.run_phase(request, [transfer.from_folder(folder)])
+            assert [run.inline for run in result.runs] == [request.phase.encode()]
+        out = sinks.ToDirectory(tmp_path / "out", **BOUNDS)
+        await box.pack([sandbox.Root(str(tmp_path / "agent"), "agent")], out, **BOUNDS)
+        assert len(cluster.offered) == 1
+        again = await box.run_phase(replace(kept[0], attach_only=True))
+        assert [run.inline for run in again.runs] == [b"agent"]
+        assert len(cluster.offered) == 2, "the copy was the last on its stream"
+    assert (tmp_path / "out/agent/word").read_bytes() == b"agent"
+
+
+async def test_a_kept_stream_that_broke_costs_one_try(helper: Path, tmp_path: Path) -> None:
+    cluster = FakeCluster()
+    request = phases.PhaseRequest(sandbox.new_nonce(), "agent", runs=[shell("echo once", tmp_path / "log")], keep=True)
+    async with boxed(helper, cluster=cluster) as box:
+        first = await box.run_phase(request)
+        for socket in list(cluster.sockets):
+            await socket.close()
+        with pytest.raises(errors.ExecError):
+            await box.run_phase(replace(request, attach_only=True))
+        assert await box.run_phase(replace(request, attach_only=True)) == first
 
 
 async def test_an_unknown_phase_cannot_be_attached_to(helper: Path) -> None:

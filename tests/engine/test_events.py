@@ -132,9 +132,9 @@ def test_what_matters_is_told_though_the_next_step_follows_at_once(reason):
     assert found.reasons == ([reason.value] if matters else []) + ["AgentRunning"]
 
 
-def test_an_admission_that_a_run_passes_through_at_once_is_told_with_its_end():
+def test_of_a_run_that_is_over_at_once_the_verdict_and_the_end_are_told():
     steps = [(0.0, Reason.ADMITTED), (0.1, FLEETING), (0.2, Reason.VERDICT_REACHED), (0.3, Reason.COMPLETED)]
-    assert told(*steps).reasons == ["Admitted", "VerdictReached", "Completed"]
+    assert told(*steps).reasons == ["VerdictReached", "Completed"]
 
 
 def test_one_run_does_not_overtake_another():

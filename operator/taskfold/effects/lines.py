@@ -38,15 +38,21 @@ class Lines:
 
     async def take(self, pin: execs.PodPin, argv: list[str], limits: execs.Limits, *, checked: bool) -> Line:
         """A line to this container: one that waits, else a new one. Its clocks begin anew."""
+        line = self.waiting(pin, limits)
+        if line is not None:
+            return line
+        stack = contextlib.AsyncExitStack()
+        opened = self._exec.open(pin, argv, stdin=True, limits=limits, checked=checked)
+        return Line(pin, await stack.enter_async_context(opened), stack)
+
+    def waiting(self, pin: execs.PodPin, limits: execs.Limits) -> Line | None:
+        """The line to this container that waits, if there is one."""
         line = self._idle.pop(pin, None)
         if line is not None:
             if line.timer is not None:
                 line.timer.cancel()
             line.stream.renew(limits)
-            return line
-        stack = contextlib.AsyncExitStack()
-        opened = self._exec.open(pin, argv, stdin=True, limits=limits, checked=checked)
-        return Line(pin, await stack.enter_async_context(opened), stack)
+        return line
 
     def give(self, line: Line) -> None:
         """The phase is over and the helper waits: keep the line for a moment."""

@@ -162,7 +162,7 @@ class Sandbox:
         bound = max_bytes + PACK_OVERHEAD * (max_entries + 256)
         limits = execs.Limits(total_seconds, IDLE_SECONDS)
         try:
-            async with self._call("pack", wire, limits, checked) as stream:
+            async with self._packing(wire, limits, checked) as stream:
                 with contextlib.suppress(errors.InputRefused):
                     await stream.close_stdin()
                 trailer = await self._receive(stream, sink, bound)
@@ -200,6 +200,23 @@ class Sandbox:
                 raise self._failed("unpack", await stream.wait())
             await leave(stream)
         return self._unpacked(answer, sent)
+
+    @contextlib.asynccontextmanager
+    async def _packing(
+        self, wire: Mapping[str, Any], limits: execs.Limits, checked: bool
+    ) -> AsyncIterator[execs.ExecStream]:
+        """A stream on which the archive comes: the pod's waiting one, else one of its own."""
+        line = self._lines.waiting(self.pin, limits)
+        if line is None:
+            async with self._call("pack", wire, limits, checked) as stream:
+                yield stream
+            return
+        try:
+            with contextlib.suppress(errors.InputRefused):  # `wait()` tells why
+                await line.stream.send(frames.request({"pack": wire}))
+            yield line.stream
+        finally:
+            await self._lines.drop(line)
 
     @contextlib.asynccontextmanager
     async def _call(

@@ -221,7 +221,7 @@ class Applier:
         pin = execs.PodPin(world.run.metadata.namespace, pod.name, pod.uid, pod_builder.MAIN, pod.restarts, pod.node)
         key = prefix + FILES
         sink = sinks.ToConsumer(lambda chunks: self._parts.store.put_stream(key, chunks), where=key)
-        sandbox = sandboxes.Sandbox(self._parts.exec, pin)
+        sandbox = sandboxes.Sandbox(self._parts.exec, pin, lines=self._parts.lines)
         secrets = await secrecy.values(world.run, self._parts.sources)
         async with asyncio.timeout(limits.collect_seconds):
             packed = await sandbox.pack(

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 HOLD_SECONDS = 1.0
 """A step that is over sooner is no news, and the way to the reward is clear of writes that nobody waits for."""
-LASTING = frozenset({Reason.ADMITTED, Reason.VERDICT_REACHED, Reason.COMPLETED, Reason.CANCELLED, Reason.RETRYING})
+LASTING = frozenset({Reason.VERDICT_REACHED, Reason.COMPLETED, Reason.CANCELLED, Reason.RETRYING})
 """Normal Events that are always told; so is every Warning."""
 
 

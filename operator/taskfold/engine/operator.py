@@ -87,11 +87,15 @@ def registry(settings: Settings, source: credentials.Source) -> kopf.OperatorReg
     @kopf.on.event(GROUP, VERSION, TaskRun.PLURAL, registry=handlers)
     async def on_run(event: kopf.RawEvent, **_: Any) -> None:
         # DELETED may only mean that the object has left the selection: whoever cares asks the API server.
-        state["app"].wake(state["app"].watch.see_run(dict(event["object"]), gone=event["type"] == "DELETED"))
+        watch, obj, gone = state["app"].watch, dict(event["object"]), event["type"] == "DELETED"
+        if not gone or watch.holds(obj):
+            state["app"].wake(watch.see_run(obj, gone=gone))
 
     @kopf.on.event(GROUP, VERSION, VerifierRun.PLURAL, registry=handlers)
     async def on_verifier(event: kopf.RawEvent, **_: Any) -> None:
-        state["app"].wake(state["app"].watch.see_verifier(dict(event["object"]), gone=event["type"] == "DELETED"))
+        watch, obj, gone = state["app"].watch, dict(event["object"]), event["type"] == "DELETED"
+        if not gone or watch.holds(obj):
+            state["app"].wake(watch.see_verifier(obj, gone=gone))
 
     @kopf.on.event("", "v1", "pods", registry=handlers)
     async def on_pod(event: kopf.RawEvent, **_: Any) -> None:

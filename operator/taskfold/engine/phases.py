@@ -93,7 +93,7 @@ class Phases:
         namespace = sandbox.run.metadata.namespace
         exchange = Sandbox(self._parts.exec, _pin(namespace, pod), lines=self._parts.lines)
         secrets = await secrecy.values(sandbox.run, self._parts.sources)
-        request = replace(request, keep=request.phase != JournalPhase.VERIFY.value)
+        request = replace(request, keep=True)
         if not parts:
             return secrecy.hidden(await exchange.run_phase(request, (), on_started=on_started, checked=True), secrets)
         if admitted is None or admitted.task_digest is None:

@@ -160,7 +160,10 @@ class Reconciler:
         metadata = run.metadata
         fields = {"uid": metadata.uid, "object": f"{metadata.namespace}/{metadata.name}"}
         log.info("%s %s/%s: %s %s", run.KIND, metadata.namespace, metadata.name, *after, extra=fields)
-        if plan.note is not None:
+        if plan.note is None:
+            return
+        # A VerifierRun that was made for a run has nothing to tell that its run does not tell, unless it is bad news.
+        if not metadata.owner_references or run.KIND == TaskRun.KIND or plan.note.reason.event_type == "Warning":
             self._parts.events.tell(run, plan.note.reason, plan.note.message, moment)
 
 

@@ -138,6 +138,10 @@ class Watch:
         if name:
             self.verifiers.pop((place[0], name), None)
 
+    def holds(self, obj: Object) -> bool:
+        """Whether this TaskRun or VerifierRun is in the picture. A complete one that was forgotten is not."""
+        return _place(obj) in (self.runs if obj.get("kind") == "TaskRun" else self.verifiers)
+
     def starting(self) -> int:
         """Sandbox pods between their creation and their container's start."""
         return sum(_is_starting(seen.object) for seen in self.pods.values())
