@@ -95,7 +95,9 @@ class Operator:
 
     def change(self, **spec: Any) -> None:
         found = self.client.find(api.TASKRUNS, "fix-bug")
-        self.client.put(api.TASKRUNS, {**found, "spec": {**found["spec"], **spec}})
+        generation = found["metadata"].get("generation", 1) + 1  # as the API server counts
+        metadata = {**found["metadata"], "generation": generation}
+        self.client.put(api.TASKRUNS, {**found, "metadata": metadata, "spec": {**found["spec"], **spec}})
         self.see()
 
     def see(self) -> None:

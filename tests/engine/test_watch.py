@@ -232,3 +232,26 @@ def test_pods_on_their_way_are_counted(found, count):
     watch = Watch()
     watch.see_pod(found)
     assert watch.starting() == count
+
+
+def test_the_digest_is_computed_anew_when_the_generation_says_that_the_spec_changed():
+    watch = Watch()
+    first = obj(version="5")
+    first["metadata"]["generation"] = 1
+    watch.see_run(first)
+    digest = watch.runs["team", "a"].spec_digest
+    later = obj(version="6", status={"phase": "Queued"})
+    later["metadata"]["generation"] = 1
+    watch.see_run(later)
+    assert watch.runs["team", "a"].spec_digest == digest
+    changed = obj(version="7")
+    changed["metadata"]["generation"] = 2
+    changed["spec"] = {**changed["spec"], "podRetention": "Always", "dialect": "harbor"}
+    watch.see_run(changed)
+    assert watch.runs["team", "a"].spec_digest != digest
+
+
+def test_an_object_is_parsed_once_for_each_version():
+    watch = Watch()
+    watch.see_run(obj(version="5"))
+    assert watch.runs["team", "a"].run is watch.runs["team", "a"].run

@@ -45,7 +45,7 @@ class Observer:
         seen = await self._run(key.namespace, key.name)
         if seen is None:
             return None
-        run = TaskRun.parse(seen.object)
+        run = seen.run
         status, prefix = run.status, self._prefix(run)
         if status.complete or run.metadata.deletion_timestamp is not None:
             return self._bare(run, seen)
@@ -88,11 +88,11 @@ class Observer:
             seen = self._parts.watch.verifiers.get((key.namespace, key.name))
         if seen is None:
             return None
-        verifier = VerifierRun.parse(seen.object)
+        verifier = seen.verifier
         run: TaskRun | None = None
         if not verifier.status.complete:
             found = await self._run(key.namespace, verifier.spec.source.run_ref.name)
-            run = TaskRun.parse(found.object) if found is not None else None
+            run = found.run if found is not None else None
         attempt = run.status.attempts[-1] if run is not None and run.status.attempts else None
         pod_name = attempt.pod_name if attempt else None
         pod = await self._pod(key.namespace, pod_name, confirm=True) if pod_name else None
@@ -142,7 +142,7 @@ class Observer:
             except errors.NotFound:
                 return None
             seen = self._parts.watch.verifiers[namespace, name]
-        return VerifierRun.parse(seen.object)
+        return seen.verifier
 
     async def _verifier_of(self, run: TaskRun, name: str) -> VerifierRun | None:
         """The VerifierRun of this run. One of an older run of the same name has a verdict about other work."""
@@ -157,7 +157,7 @@ class Observer:
             except errors.NotFound:
                 return None
             seen = self._parts.watch.pods.get((namespace, name))
-        return pods.view(seen.object) if seen is not None else None
+        return seen.pod if seen is not None else None
 
     async def _task(self, run: TaskRun) -> loader.Task | None:
         admitted, found = run.status.admitted, run.status.task

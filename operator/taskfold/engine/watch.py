@@ -5,6 +5,7 @@ that vanished in a gap stays; what is kept of an admitted run is without its tas
 decides upon it asks the API server.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from taskfold.api import names, taskrun, verifierrun
+from taskfold.decide import pod as pods
 
 Object = dict[str, Any]
 
@@ -47,6 +49,20 @@ class Seen:
     def version(self) -> int:
         text = self.object["metadata"].get("resourceVersion") or "0"
         return int(text) if text.isdigit() else 0
+
+    # Each version of an object is looked at many times and parsed once; what comes out is frozen.
+
+    @functools.cached_property
+    def run(self) -> taskrun.TaskRun:
+        return taskrun.TaskRun.parse(self.object)
+
+    @functools.cached_property
+    def verifier(self) -> verifierrun.VerifierRun:
+        return verifierrun.VerifierRun.parse(self.object)
+
+    @functools.cached_property
+    def pod(self) -> pods.PodView:
+        return pods.view(self.object)
 
 
 class Watch:
@@ -98,7 +114,8 @@ class Watch:
         if gone:
             held.pop(place, None)
         else:
-            held[place] = Seen(trim(obj), _digest(digest, obj) if digest is not None else "")
+            known = before.spec_digest if before is not None and _same_spec(before.object, obj) else ""
+            held[place] = Seen(trim(obj), known or (_digest(digest, obj) if digest is not None else ""))
         return True
 
     def replace(
@@ -154,6 +171,13 @@ class Watch:
 
 def _place(obj: Mapping[str, Any]) -> tuple[str, str]:
     return obj["metadata"]["namespace"], obj["metadata"]["name"]
+
+
+def _same_spec(before: Object, obj: Object) -> bool:
+    """The API server counts changes of the spec in `generation`."""
+    old, new = before["metadata"], obj["metadata"]
+    generation = new.get("generation")
+    return generation is not None and (old["uid"], old.get("generation")) == (new["uid"], generation)
 
 
 def _digest(of_spec: Callable[[Mapping[str, Any]], str], obj: Object) -> str:
