@@ -1,5 +1,6 @@
 """An operator's parts around a fake API server: a real store, watch, sources and snapshots, no cluster."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ from taskfold.api.settings import Settings
 from taskfold.decide.world import PhaseDone, PhaseReport
 from taskfold.effects import client as api
 from taskfold.effects import store as stores
+from taskfold.effects.sandbox import new_nonce
 from taskfold.engine import parts
 from taskfold.engine.activities import Activities
 from taskfold.engine.events import Events
@@ -84,6 +86,8 @@ class Operator:
             events=Events(client),
             image_volumes=True,
             wake=self.told.extend,
+            clock=lambda: datetime.now(UTC),
+            nonce=new_nonce,
         )
 
     def create(self, **spec: Any) -> None:

@@ -14,19 +14,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, overload
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import aiohttp
-import yarl
 
-from taskfold.effects import credentials, errors
+from taskfold.effects import credentials, errors, transport
+from taskfold.effects.transport import Query, Request
 
 Json = dict[str, Any]
 T = TypeVar("T")
-Query = Sequence[tuple[str, str]]
 
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
+JSON = "application/json"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,53 +87,48 @@ class Listing(Generic[T]):
     resource_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    verb: str
-    method: str
-    path: str
-    where: str
-    query: Query = ()
-    body: bytes | None = None
-    content_type: str = "application/json"
-
-
 class Client:
     """`async with Client(credentials.find()) as client:`"""
 
     def __init__(
-        self, source: credentials.Source, *, limits: Limits | None = None, user_agent: str = "taskfold"
+        self,
+        source: credentials.Source,
+        *,
+        limits: Limits | None = None,
+        user_agent: str = "taskfold",
+        over: Callable[[], transport.Transport] | None = None,
     ) -> None:
+        """`over` makes the transport; by default it is HTTP."""
         self.limits = limits or Limits()
         self.counters = Counters()
         self._source = source
+        self._over = over or self._http
         self._user_agent = user_agent
         self._places = asyncio.Semaphore(self.limits.concurrent)
-        self._session: aiohttp.ClientSession | None = None
+        self._transport: transport.Transport | None = None
 
     async def __aenter__(self) -> Self:
-        # Connections are bounded here by `_places` and in `effects.exec`: a hundred open execs must not
-        # starve calls.
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.limits.connect_seconds),
-            headers={"User-Agent": self._user_agent, "Accept": "application/json"},
-            raise_for_status=_raise_typed,
-            auto_decompress=True,
-        )
+        self._transport = self._over()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._transport is not None:
+            await self._transport.close()
+            self._transport = None
+
+    def _http(self) -> transport.Transport:
+        return transport.Http(
+            connect_seconds=self.limits.connect_seconds,
+            request_seconds=self.limits.request_seconds,
+            user_agent=self._user_agent,
+        )
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
         """One object; `NotFound` if there is none."""
         path = resource.path(namespace, name)
-        return await self._json(_Call("get", "GET", path, _where("get", resource, namespace, name)))
+        return await self._json(Request("get", "GET", path, _where("get", resource, namespace, name)))
 
     @overload
     async def list(
@@ -144,6 +140,7 @@ class Client:
         fields: str = "",
         resource_version: str | None = None,
         page: int = 500,
+        metadata_only: bool = False,
     ) -> Listing[Json]: ...
     @overload
     async def list(
@@ -155,6 +152,7 @@ class Client:
         fields: str = "",
         resource_version: str | None = None,
         page: int = 500,
+        metadata_only: bool = False,
         project: Callable[[Json], T],
     ) -> Listing[T]: ...
     async def list(
@@ -166,27 +164,30 @@ class Client:
         fields: str = "",
         resource_version: str | None = None,
         page: int = 500,
+        metadata_only: bool = False,
         project: Callable[[Json], Any] | None = None,
     ) -> Listing[Any]:
         """Everything that matches, page by page (`namespace` None: in all namespaces).
 
         `project` is called on each object as its page arrives, so that whole objects need not be kept.
+        `metadata_only`: each object has its `metadata` and nothing else; selectors work as ever.
         `resource_version="0"` allows the server's watch cache, which may be stale. A continue token that
         expired under way starts the list again, once; then `Gone`.
         """
         query = [("labelSelector", labels), ("fieldSelector", fields), ("limit", str(page))]
         query = [(key, value) for key, value in query if value]
         first = [*query, *([("resourceVersion", resource_version)] if resource_version is not None else [])]
+        accept = METADATA_LIST if metadata_only else JSON
         try:
-            return await self._pages(resource, namespace, first, query, project or _whole)
+            return await self._pages(resource, namespace, first, query, project or _whole, accept)
         except errors.Gone:
             self.counters.retries += 1
-            return await self._pages(resource, namespace, first, query, project or _whole)
+            return await self._pages(resource, namespace, first, query, project or _whole, accept)
 
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Json:
         """POST; `AlreadyExists` if the name is taken (then compare owner and attempt: it may be ours)."""
         where = _where("create", resource, namespace, _name(body))
-        return await self._json(_Call("create", "POST", resource.path(namespace), where, body=_encode(body)))
+        return await self._json(Request("create", "POST", resource.path(namespace), where, body=_encode(body)))
 
     async def apply(
         self,
@@ -203,7 +204,7 @@ class Client:
         """
         name = _name(body)
         return await self._json(
-            _Call(
+            Request(
                 "apply",
                 "PATCH",
                 resource.path(namespace, name, subresource),
@@ -232,7 +233,7 @@ class Client:
         guard = {key: value for key, value in guard.items() if value is not None}
         guarded = {**body, "metadata": {**body.get("metadata", {}), **guard}} if guard else body
         return await self._json(
-            _Call(
+            Request(
                 "patch",
                 "PATCH",
                 resource.path(namespace, name, subresource),
@@ -290,31 +291,21 @@ class Client:
             options["propagationPolicy"] = propagation
         where = _where("delete", resource, namespace, name)
         path = resource.path(namespace, name)
-        return await self._json(_Call("delete", "DELETE", path, where, body=_encode(options)))
+        return await self._json(Request("delete", "DELETE", path, where, body=_encode(options)))
 
     async def version(self) -> Json:
         """`/version`: gitVersion, platform and so on."""
-        return await self._json(_Call("version", "GET", "/version", "get /version"))
+        return await self._json(Request("version", "GET", "/version", "get /version"))
 
     async def websocket(
         self, verb: str, path: str, query: Query, protocols: Sequence[str], *, where: str
-    ) -> aiohttp.ClientWebSocketResponse:
+    ) -> transport.Socket:
         """A WebSocket to a subresource, its first answer mapped to `ApiError` like any other. For
         `effects.exec`.
         """
 
-        async def connect(login: credentials.Credentials) -> aiohttp.ClientWebSocketResponse:
-            socket: aiohttp.ClientWebSocketResponse = await self._open().ws_connect(
-                _url(login, path, query),
-                protocols=protocols,
-                autoping=False,
-                autoclose=True,
-                max_msg_size=0,
-                timeout=aiohttp.ClientWSTimeout(ws_close=2.0),
-                # The API server answers 406 to an upgrade that accepts JSON only.
-                **_connection(login, {"Accept": "*/*"}),
-            )
-            return socket
+        async def connect(login: credentials.Credentials) -> transport.Socket:
+            return await self._open().websocket(login, path, query, protocols, where)
 
         self.counters.calls[verb] += 1
         return await self._attempts(connect, where, repeatable=False)
@@ -326,18 +317,19 @@ class Client:
         query: Query,
         following: Query,
         project: Callable[[Json], Any],
+        accept: str,
     ) -> Listing[Any]:
         where = _where("list", resource, namespace)
         items: collections.deque[Any] = collections.deque()
         while True:
-            page = await self._json(_Call("list", "GET", resource.path(namespace), where, query))
+            page = await self._json(Request("list", "GET", resource.path(namespace), where, query, accept=accept))
             items.extend(project(item) for item in page.get("items") or ())
             meta = page.get("metadata") or {}
             if not meta.get("continue"):
                 return Listing(tuple(items), meta.get("resourceVersion", ""))
             query = [*following, ("continue", meta["continue"])]
 
-    async def _json(self, call: _Call) -> Json:
+    async def _json(self, call: Request) -> Json:
         async def once(login: credentials.Credentials) -> Json:
             async with self._places:
                 data = await self._once(call, login)
@@ -352,18 +344,13 @@ class Client:
         except ValueError as error:
             raise errors.Unavailable(f"the answer is not JSON: {error}", sent=True, where=call.where) from error
 
-    async def _once(self, call: _Call, login: credentials.Credentials) -> bytes:
+    async def _once(self, call: Request, login: credentials.Credentials) -> bytes:
         self.counters.bytes_sent += len(call.body or b"")
-        async with self._open().request(
-            call.method,
-            _url(login, call.path, call.query),
-            data=call.body,
-            timeout=aiohttp.ClientTimeout(total=self.limits.request_seconds, sock_connect=self.limits.connect_seconds),
-            **_connection(login, {"Content-Type": call.content_type} if call.body is not None else {}),
-        ) as response:
-            data = await response.read()
-        self.counters.bytes_received += len(data)
-        return data
+        answer = await self._open().request(login, call)
+        if answer.status >= 400:
+            raise answer.error()
+        self.counters.bytes_received += len(answer.body)
+        return answer.body
 
     async def _attempts(
         self, once: Callable[[credentials.Credentials], Awaitable[T]], where: str, *, repeatable: bool
@@ -383,11 +370,6 @@ class Client:
                 continue
             except errors.ApiError as error:
                 failure = _located(error, where)
-            except aiohttp.WSServerHandshakeError:
-                raise
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                failure = _unreachable(error, login.server, where)
-                failure.__cause__ = error
             pause = _pause(failure, attempt, repeatable=repeatable)
             if pause is None or attempt >= self.limits.attempts or pause > left:
                 raise failure
@@ -395,10 +377,10 @@ class Client:
             self.counters.retries += 1
             await asyncio.sleep(pause)
 
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
+    def _open(self) -> transport.Transport:
+        if self._transport is None:
             raise RuntimeError("the client is used outside of its `async with`")
-        return self._session
+        return self._transport
 
 
 def _pause(failure: errors.ApiError, attempt: int, *, repeatable: bool) -> float | None:
@@ -416,78 +398,9 @@ def _pause(failure: errors.ApiError, attempt: int, *, repeatable: bool) -> float
     return min(5.0, 0.1 * 2.0**attempt) * random.uniform(0.5, 1.0)  # noqa: S311
 
 
-async def _raise_typed(response: aiohttp.ClientResponse) -> None:
-    """Session-wide: also the answer to a refused WebSocket handshake keeps its Status object this way."""
-    if response.status < 400:
-        return
-    raise _error(response.status, response.reason or "", response.headers, await response.read())
-
-
-def _error(status: int, phrase: str, headers: Mapping[str, str], body: bytes) -> errors.ApiError:
-    try:
-        answer = json.loads(body)
-    except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
-        answer = {"message": body[:500].decode(errors="replace").strip()}
-    reason = str(answer.get("reason") or phrase)
-    message = str(answer.get("message") or phrase or f"HTTP status {status}")
-    details = answer.get("details") or {}
-    retry_after = _seconds(headers.get("Retry-After"), details.get("retryAfterSeconds"))
-    if status >= 500:
-        return errors.Unavailable(
-            message, sent=True, status=status, reason=reason, retry_after=retry_after, details=details
-        )
-    kinds: dict[int, type[errors.ApiError]] = {
-        401: errors.Unauthorized,
-        403: errors.Forbidden,
-        404: errors.NotFound,
-        409: errors.AlreadyExists if reason == "AlreadyExists" else errors.Conflict,
-        410: errors.Gone,
-        422: errors.Invalid,
-        429: errors.TooManyRequests,
-    }
-    kind = kinds.get(status, errors.BadRequest)
-    return kind(message, status=status, reason=reason, retry_after=retry_after, details=details)
-
-
-def _unreachable(error: Exception, server: str, where: str) -> errors.Unavailable:
-    unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    text = str(error) or type(error).__name__
-    return errors.Unavailable(
-        f"the API server at {server} did not answer ({text})",
-        sent=not unsent,
-        where=where,
-        reason="Unreachable" if unsent else "NoAnswer",
-    )
-
-
 def _located(error: errors.ApiError, where: str) -> errors.ApiError:
     error.where = where
     return error
-
-
-def _seconds(*values: object) -> float | None:
-    """The first that is a number of seconds (a Retry-After may also be a date: then none)."""
-    for value in values:
-        try:
-            return max(0.0, float(str(value)))
-        except ValueError:
-            continue
-    return None
-
-
-def _url(login: credentials.Credentials, path: str, query: Query) -> yarl.URL:
-    return yarl.URL(f"{login.server}{path}{'?' + urlencode(query) if query else ''}", encoded=True)
-
-
-def _connection(login: credentials.Credentials, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    return {
-        "headers": {**login.headers, **(headers or {})},
-        "ssl": login.ssl if login.ssl is not None else True,
-        "server_hostname": login.server_name,
-        "proxy": login.proxy,
-    }
 
 
 def _encode(body: Mapping[str, Any]) -> bytes:

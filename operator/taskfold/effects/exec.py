@@ -22,7 +22,7 @@ from typing import Any
 import aiohttp
 
 from taskfold.effects import client as api
-from taskfold.effects import errors
+from taskfold.effects import errors, transport
 
 V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
 STDIN, STDOUT, STDERR, STATUS, CLOSE = 0, 1, 2, 3, 255
@@ -124,7 +124,7 @@ class ExecStream:
 
     def __init__(
         self,
-        socket: aiohttp.ClientWebSocketResponse,
+        socket: transport.Socket,
         *,
         stdin: bool,
         limits: Limits,
@@ -218,12 +218,12 @@ class ExecStream:
         """Drop the connection at once; `wait()` raises `failure` unless the command has ended already."""
         if self._failure is None and not self._reader.done():
             self._failure = failure
-            self._abort()
+            self._socket.abort()
 
     async def aclose(self) -> None:
         """End everything; the connection is dropped unless the server closed it."""
         if not self._reader.done():
-            self._abort()
+            self._socket.abort()
         tasks = [task for task in (self._reader, self._watchdog, self._pong) if task is not None]
         for task in tasks:
             task.cancel()
@@ -236,8 +236,7 @@ class ExecStream:
         if self._reader.done():
             raise self._refused()
         try:
-            # aiohttp copies and masks any buffer, and waits here when its send buffer is full
-            await self._socket.send_frame(frame, aiohttp.WSMsgType.BINARY)  # type: ignore[arg-type]
+            await self._socket.send(frame)
         except (aiohttp.ClientError, OSError) as error:
             await asyncio.wait([self._reader], timeout=LATE_SECONDS)
             raise self._refused() from error
@@ -334,12 +333,6 @@ class ExecStream:
         text = f"nothing was transferred for {seconds:g} s" if idle else f"not finished after {seconds:g} s"
         return errors.ExecTimeout(text, seconds=seconds, idle=idle, where=self._where)
 
-    def _abort(self) -> None:
-        """aiohttp has no public abort; close() would wait for a send buffer that nobody empties."""
-        connection = self._socket._response.connection
-        if connection is not None and connection.transport is not None:
-            connection.transport.abort()
-
 
 class Exec:
     """The execs of one process, bounded in all and per node."""
@@ -422,7 +415,7 @@ class Exec:
 
     async def _start(
         self, pin: PodPin, argv: Sequence[str], stdin: bool, limits: Limits, checked: bool
-    ) -> aiohttp.ClientWebSocketResponse:
+    ) -> transport.Socket:
         try:
             async with asyncio.timeout(limits.start_seconds):
                 if not checked:
@@ -440,7 +433,7 @@ class Exec:
             )
         return socket
 
-    async def _connect(self, pin: PodPin, argv: Sequence[str], stdin: bool) -> aiohttp.ClientWebSocketResponse:
+    async def _connect(self, pin: PodPin, argv: Sequence[str], stdin: bool) -> transport.Socket:
         query = [("container", pin.container), ("stdout", "true"), ("stderr", "true")]
         query += [("stdin", "true")] if stdin else []
         query += [("command", word) for word in argv]

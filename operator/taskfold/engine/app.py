@@ -7,13 +7,16 @@ cut that another operator could not take up again.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from taskfold.api.settings import HelperSettings, Settings
 from taskfold.effects import client as api
 from taskfold.effects import credentials, errors, lines, registry
 from taskfold.effects import exec as execs
 from taskfold.effects import store as stores
+from taskfold.effects.sandbox import new_nonce
 from taskfold.engine.activities import Activities
 from taskfold.engine.events import Events
 from taskfold.engine.image_users import ImageUsers
@@ -51,51 +54,71 @@ class App:
         self.starts.offer()
 
 
+@dataclass(frozen=True)
+class Outside:
+    """What an operator process reaches, and where its times and nonces come from."""
+
+    client: api.Client
+    registry: registry.Registry
+    store: stores.Store
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    nonce: Callable[[], str] = new_nonce
+
+
 @contextlib.asynccontextmanager
 async def running(settings: Settings, source: credentials.Source) -> AsyncIterator[App]:
     """An operator at work for the length of the block."""
     store = stores.Store(settings.store.url, options=settings.store.options)
     await store.check()
-    limits = settings.concurrency
     async with (
-        api.Client(source, limits=api.Limits(concurrent=limits.connections)) as client,
+        api.Client(source, limits=api.Limits(concurrent=settings.concurrency.connections)) as client,
         registry.Registry(settings.registry.mirrors) as images,
+        at_work(settings, Outside(client, images, store)) as app,
     ):
-        watch = Watch()
+        yield app
 
-        async def work(key: Key) -> float | None:
-            return await reconciler.reconcile(key)
 
-        queue: KeyedQueue[Key] = KeyedQueue(work, workers=limits.workers, expected=(errors.EffectError,))
-        exec_ = execs.Exec(client, concurrent=limits.execs, per_node=limits.execs_per_node)
-        parts = Parts(
-            settings=settings,
-            client=client,
-            exec=exec_,
-            lines=lines.Lines(exec_),
-            registry=images,
-            store=store,
-            snapshots=Snapshots(store, settings.cluster_name),
-            image_users=ImageUsers(store, settings.cluster_name),
-            sources=Sources(client, settings.secrets),
-            watch=watch,
-            activities=Activities(queue.add),
-            starts=Starts(limits.pod_starts, watch.starting, queue.add),
-            events=Events(client),
-            image_volumes=await _image_volumes(client, settings.helper),
-            wake=queue.add_all,
-        )
-        reconciler = Reconciler(parts)
-        janitor = Janitor(client, watch, queue.add, settings)
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(part.run()) for part in (queue, parts.events, janitor)]
-            try:
-                yield App(watch, queue, parts.starts, janitor)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await parts.activities.close()
-                await parts.lines.close()
+@contextlib.asynccontextmanager
+async def at_work(settings: Settings, outside: Outside) -> AsyncIterator[App]:
+    """The parts, made and started; ended in order."""
+    limits, client, store = settings.concurrency, outside.client, outside.store
+    watch = Watch()
+
+    async def work(key: Key) -> float | None:
+        return await reconciler.reconcile(key)
+
+    queue: KeyedQueue[Key] = KeyedQueue(work, workers=limits.workers, expected=(errors.EffectError,))
+    exec_ = execs.Exec(client, concurrent=limits.execs, per_node=limits.execs_per_node)
+    parts = Parts(
+        settings=settings,
+        client=client,
+        exec=exec_,
+        lines=lines.Lines(exec_),
+        registry=outside.registry,
+        store=store,
+        snapshots=Snapshots(store, settings.cluster_name),
+        image_users=ImageUsers(store, settings.cluster_name),
+        sources=Sources(client, settings.secrets),
+        watch=watch,
+        activities=Activities(queue.add),
+        starts=Starts(limits.pod_starts, watch.starting, queue.add),
+        events=Events(client),
+        image_volumes=await _image_volumes(client, settings.helper),
+        wake=queue.add_all,
+        clock=outside.clock,
+        nonce=outside.nonce,
+    )
+    reconciler = Reconciler(parts)
+    janitor = Janitor(client, watch, queue.add, settings)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(part.run()) for part in (queue, parts.events, janitor)]
+        try:
+            yield App(watch, queue, parts.starts, janitor)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await parts.activities.close()
+            await parts.lines.close()
 
 
 async def _image_volumes(client: api.Client, helper: HelperSettings) -> bool:

@@ -6,7 +6,6 @@ its absence; reading changes nothing.
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from taskfold.api import names
 from taskfold.api.reasons import Reason
@@ -22,7 +21,6 @@ from taskfold.decide.world import Admission, PhaseReport, Refusal, RunWorld, Ver
 from taskfold.effects import client as api
 from taskfold.effects import errors
 from taskfold.effects import store as stores
-from taskfold.effects.sandbox import new_nonce
 from taskfold.engine import outcome
 from taskfold.engine.parts import Parts
 from taskfold.engine.watch import Key, Seen
@@ -66,8 +64,8 @@ class Observer:
         return RunWorld(
             run=run,
             spec_digest=seen.spec_digest,
-            now=datetime.now(UTC),
-            nonces=(new_nonce(), new_nonce()),
+            now=self._parts.clock(),
+            nonces=(self._parts.nonce(), self._parts.nonce()),
             settings=self._parts.settings,
             admission=await self._admission(run) if unplaced else None,
             task=task,
@@ -101,8 +99,8 @@ class Observer:
         return VerifierWorld(
             verifier=verifier,
             spec_digest=seen.spec_digest,
-            now=datetime.now(UTC),
-            nonces=(new_nonce(), new_nonce()),
+            now=self._parts.clock(),
+            nonces=(self._parts.nonce(), self._parts.nonce()),
             settings=self._parts.settings,
             run=run,
             task=task,
@@ -114,7 +112,7 @@ class Observer:
 
     def _bare(self, run: TaskRun, seen: Seen) -> RunWorld:
         return RunWorld(
-            run=run, spec_digest=seen.spec_digest, now=datetime.now(UTC), nonces=(), settings=self._parts.settings
+            run=run, spec_digest=seen.spec_digest, now=self._parts.clock(), nonces=(), settings=self._parts.settings
         )
 
     def _prefix(self, run: TaskRun) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 from taskfold.api.settings import Settings
 from taskfold.effects import client as api
@@ -23,6 +24,7 @@ class Parts:
     """The parts. `image_volumes`: the cluster mounts the helper's image; else an init container copies it.
 
     `wake`: these keys have something to look at; what we wrote ourselves is told at once, not by the watch.
+    `clock`: the time, with its zone. `nonce`: a new one at each call.
     """
 
     settings: Settings
@@ -40,3 +42,5 @@ class Parts:
     events: Events
     image_volumes: bool
     wake: Callable[[Iterable[Key]], None]
+    clock: Callable[[], datetime]
+    nonce: Callable[[], str]

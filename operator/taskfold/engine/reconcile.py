@@ -7,7 +7,6 @@ first failure stops; the status is written last, only if it differs, and only on
 
 import contextlib
 import logging
-from datetime import UTC, datetime
 
 from taskfold.api import conditions
 from taskfold.api.common import Resource
@@ -130,7 +129,7 @@ class Reconciler:
             told = conditions.find(run.status.conditions, conditions.ConditionType.RECONCILING)
             if told is not None and told.reason == note.reason:
                 return  # said already: a write would wake the key at once, past the queue's growing delay
-            new = statuses.wished(run, run.status, note, datetime.now(UTC))
+            new = statuses.wished(run, run.status, note, self._parts.clock())
             patch = statuses.merge_patch(run.status.wire(), new.wire())
             resource = api.TASKRUNS if key.kind is Kind.TASK_RUN else api.VERIFIERRUNS
             version = run.metadata.resource_version
