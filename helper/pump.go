@@ -66,9 +66,43 @@ func (p *pump) record(buffer []byte) error {
 				late += n
 			}
 		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return p.drain(buffer, lateBytes-late)
+		}
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// drain records what is in the pipe when lateTime is over, however late it is by then: on a busy machine the time may
+// pass before the first look, and what the leader printed has been in the pipe since before its end.
+func (p *pump) drain(buffer []byte, most int) error {
+	if err := p.pipe.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	raw, err := p.pipe.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for most > 0 {
+		n, failed := 0, error(nil)
+		look := func(fd uintptr) bool {
+			n, failed = syscall.Read(int(fd), buffer)
+			return true // never waits
+		}
+		if err := raw.Read(look); err != nil {
+			return err
+		}
+		if failed == syscall.EINTR {
+			continue
+		}
+		if failed != nil || n == 0 { // nothing now, or nobody who could write
+			return os.ErrDeadlineExceeded
+		}
+		p.recorder.write(buffer[:n])
+		most -= n
 	}
 	return nil
 }

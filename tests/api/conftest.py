@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,10 +57,14 @@ def api(kubeconfig: str, kubectl) -> kubernetes.client.CustomObjectsApi:
     waited = kubectl(
         "wait",
         "--for=condition=Established",
-        "--timeout=30s",
+        "--timeout=50s",
         *[f"crd/{plural}.{GROUP}" for plural in PLURAL.values()],
     )
     assert waited.returncode == 0, waited.stderr
+    end = time.monotonic() + 50  # an API server serves them a moment after it says so
+    while (listed := kubectl("get", ",".join(PLURAL.values()), "-n", "default")).returncode != 0:
+        assert time.monotonic() < end, listed.stderr
+        time.sleep(0.1)
     return kubernetes.client.CustomObjectsApi(kubernetes.config.new_client_from_config(kubeconfig))
 
 

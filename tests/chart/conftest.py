@@ -90,7 +90,9 @@ def kubectl(programs: dict[str, str]) -> Callable[..., Completed]:
 def crds(kubectl) -> None:
     kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"), ok=True)
     names = ("crd/taskruns.taskfold.dev", "crd/verifierruns.taskfold.dev")
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", *names, ok=True)
+    kubectl("wait", "--for=condition=Established", "--timeout=60s", *names, ok=True)
+    # An API server serves them a moment after it says so.
+    eventually(lambda: kubectl("get", "taskruns,verifierruns", "-n", "default").returncode == 0)
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +100,14 @@ def make_namespace(kubectl) -> Iterator[Callable[..., str]]:
     made: list[str] = []
 
     def make(**labels: str) -> str:
+        """`labels`: of Pod Security, from the first moment on. The namespace is ready for pods when this returns."""
         name = f"chart-test-{uuid.uuid4().hex[:8]}"
-        kubectl("create", "namespace", name, ok=True)
+        metadata = {"name": name, "labels": {f"pod-security.kubernetes.io/{key}": labels[key] for key in labels}}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        kubectl("create", "-f", "-", stdin=json.dumps(body), ok=True)
         made.append(name)
-        for label, value in labels.items():
-            kubectl("label", "namespace", name, f"pod-security.kubernetes.io/{label}={value}", ok=True)
+        # The service account comes a moment after the namespace, and no pod is admitted before.
+        eventually(lambda: kubectl("-n", name, "get", "serviceaccount", "default").returncode == 0)
         return name
 
     yield make
@@ -110,7 +115,7 @@ def make_namespace(kubectl) -> Iterator[Callable[..., str]]:
         kubectl("delete", "namespace", name, "--wait=false")
 
 
-def eventually(holds: Callable[[], Any], seconds: float = 30.0) -> Any:
+def eventually(holds: Callable[[], Any], seconds: float = 60.0) -> Any:
     """The first true answer, asked for again and again; fails after `seconds`."""
     end = time.monotonic() + seconds
     while not (answer := holds()):

@@ -70,9 +70,10 @@ def served(helm, kubectl, crds, make_namespace, eventually):
         made("create", "-f", "-", stdin=json.dumps(body), ok=True)
     probe = pod("probe", {"taskfold.dev/run": "x"})
     patch = ("patch", "taskrun", "run", "--subresource=status", "--type=merge", "-p", '{"status":{"reward":"9"}}')
-    # The API server takes a moment to learn its policies.
-    eventually(lambda: made("create", "--dry-run=server", "-f", "-", stdin=probe).returncode)
-    eventually(lambda: made(*patch, "--dry-run=server").returncode)
+    # The API server takes a moment to learn its policies and its roles.
+    eventually(lambda: REFUSED in made("create", "--dry-run=server", "-f", "-", stdin=probe).stderr)
+    eventually(lambda: "may write" in made(*patch, "--dry-run=server").stderr)
+    eventually(lambda: made("auth", "can-i", "create", "pods", as_=made.operator).returncode == 0)
     made("create", "-f", "-", as_=made.operator, stdin=pod("sandbox", {"taskfold.dev/run": "run"}), ok=True)
     made("create", "-f", "-", stdin=pod("plain", {"app": "plain"}), ok=True)
     made("create", "-f", "-", stdin=policy("plain", {"app": "plain"}), ok=True)
@@ -134,7 +135,7 @@ def test_a_controller_does_not_create_them_for_somebody_else(served, eventually)
     }
     served("create", "-f", "-", stdin=json.dumps(body), ok=True)
     look = ("get", "events", "--field-selector=reason=FailedCreate", "-o", "jsonpath={.items[*].message}")
-    assert REFUSED in eventually(lambda: served(*look).stdout)
+    eventually(lambda: REFUSED in served(*look).stdout)
     served("delete", "deployment", "disguised", ok=True)
 
 

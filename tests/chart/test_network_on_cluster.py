@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 IMAGE = "python:3.13-slim"
 PORT = 18099
@@ -64,7 +64,7 @@ def pods(helm, kubectl, make_namespace):
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies})
     kubectl("-n", namespace, "create", "-f", "-", stdin=text, ok=True)
     names = [f"pod/{body['metadata']['name']}" for body in bodies]
-    kubectl("-n", namespace, "wait", *names, "--for=condition=Ready", "--timeout=60s", ok=True)
+    kubectl("-n", namespace, "wait", *names, "--for=condition=Ready", "--timeout=85s", ok=True)
     found = json.loads(kubectl("-n", namespace, "get", "pods", "-o", "json", ok=True).stdout)["items"]
     return namespace, {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in found}
 
@@ -97,7 +97,7 @@ def test_policies_hold(helm, kubectl, pods, connect, eventually):
     given = {"networkPolicy": {"metadataAddresses": [f"{addresses['node']}/32", "fd00:ec2::254/128"]}}
     text = helm.text(namespace, given, only="networkpolicy")
     kubectl("apply", "-f", "-", stdin=text, ok=True)
-    eventually(lambda: {pair: connect(*pair) for pair in PAIRS} == PAIRS, 60)
+    eventually(lambda: {pair: connect(*pair) for pair in PAIRS} == PAIRS, 120)
     # Cluster DNS: another namespace's pods, by the address of a Service.
     look_up = "import socket; print(socket.gethostbyname('kubernetes.default.svc.cluster.local'))"
     kubectl("-n", namespace, "exec", "sandbox", "--", "python3", "-c", look_up, ok=True)

@@ -233,7 +233,7 @@ def serving(cluster: FakeCluster) -> Iterator[FakeCluster]:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     try:
         yield cluster
     finally:

@@ -15,7 +15,7 @@ import pytest
 from .conftest import ROOT, document
 from .fakes import CANCELLED, RUNNING, FakeCluster, judged
 
-LIMIT_SECONDS = 30
+LIMIT_SECONDS = 60
 
 
 class Process:
@@ -43,7 +43,7 @@ class Process:
     def end(self) -> tuple[int, dict[str, Any]]:
         assert self.child.stdout is not None
         code = self.child.wait(LIMIT_SECONDS)
-        self._reader.join(5)
+        self._reader.join(LIMIT_SECONDS)
         return code, document(self.child.stdout.read())
 
     def _read(self) -> None:

@@ -173,7 +173,7 @@ def test_the_verdict_counts_even_if_the_end_does_not_come(
     monkeypatch.setattr(episode, "CANCEL_SECONDS", 0.1)
     cluster.statuses[:] = [judged("1")]
     cluster.on_cancel = []
-    result = cli("run", write(), "--timeout", "0.5")
+    result = cli("run", write(), "--timeout", "3")
     assert (result.stdout, result.exit_code) == ("reward: 1\n", 0)
 
 

@@ -20,10 +20,15 @@ class Counter:
         self._namespace = namespace
         self._address = ""
 
-    def start(self) -> None:
-        """Create the server's pod and wait until it answers."""
+    @property
+    def address(self) -> str:
+        """Where sandboxes find it."""
+        return self._address
+
+    def start(self, node: str | None = None) -> None:
+        """Create the server's pod, on this node if one is named, and wait until it answers."""
         core = self._cluster.core
-        self._cluster.until(self._created, "the counter's pod is created")
+        self._cluster.until(lambda: self._created(node), "the counter's pod is created")
 
         def address() -> str | None:
             pod = core.read_namespaced_pod(NAME, self._namespace)
@@ -73,9 +78,9 @@ class Counter:
             return False
         return True
 
-    def _created(self) -> bool:
+    def _created(self, node: str | None) -> bool:
         try:
-            self._cluster.core.create_namespaced_pod(self._namespace, _manifest())
+            self._cluster.core.create_namespaced_pod(self._namespace, _manifest(node))
         except ApiException as error:
             if error.status == 403:  # the namespace's service account comes a moment after the namespace
                 return False
@@ -83,13 +88,20 @@ class Counter:
         return True
 
 
-def _manifest() -> dict[str, Any]:
-    container = {"name": "main", "image": harness.IMAGE, "command": ["python3", "-c", SOURCE.read_text()]}
+def _manifest(node: str | None) -> dict[str, Any]:
+    container = {
+        "name": "main",
+        "image": harness.IMAGE,
+        "command": ["python3", "-c", SOURCE.read_text()],
+        # Without a share of the processors it would be the last to run on a busy machine, and everybody waits for it.
+        "resources": {"requests": {"cpu": "100m"}},
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": NAME},
         "spec": {
+            **({"nodeName": node} if node else {}),
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 0,
             "containers": [container],

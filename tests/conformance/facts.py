@@ -14,6 +14,11 @@ def facts(**checks: str) -> str:
     return "{\nprintf '{\"reward\": 1'\n" + "\n".join(lines) + "\nprintf '}'\n} > /logs/verifier/reward.json\n"
 
 
+def soon(check: str) -> str:
+    """A check that holds a moment later: another process does it in its own time. A minute long."""
+    return f"for _ in $(seq 600); do {{ {check}\n}} && break; sleep 0.1; done; {check}"
+
+
 def broken(status: Mapping[str, Any]) -> list[str] | str:
     """The checks that do not hold; the whole status when there is no verdict of test.sh at all."""
     if status.get("reward") != "1" or "failure" in status:

@@ -10,7 +10,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,8 @@ import kubernetes.client as k8s
 import kubernetes.config
 import yaml
 from kubernetes.client.exceptions import ApiException
+
+from tests import ports
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUP, VERSION = "taskfold.dev", "v1alpha1"
@@ -139,6 +140,15 @@ class Cluster:
 
         return self.until(there, f"TaskRun {name} in phase {phase}", seconds)
 
+    def shown(self, namespace: str, name: str, reason: str) -> str:
+        """The message of the run's condition with this reason, as soon as there is one."""
+
+        def message() -> str | None:
+            conditions = self.status(namespace, name).get("conditions", ())
+            return next((each["message"] for each in conditions if each["reason"] == reason), None)
+
+        return str(self.until(message, f"TaskRun {name} shows {reason}"))
+
 
 class Operator:
     """One operator process that can be killed and started again."""
@@ -157,7 +167,7 @@ class Operator:
             "registry": {"mirrors": {"_default": [registry]}},
             "helper": {"image": helper_image()},
             "pod": {"cpuRequestFraction": 0.05, "memoryRequestFraction": 0.05, "cpuRequest": "20m"},
-            "healthPort": _free_port(),
+            "healthPort": ports.free(),
             "logFormat": "text",
             **settings,
         }
@@ -175,13 +185,18 @@ class Operator:
                 env={**os.environ, "KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(ROOT / "operator")},
             )
 
-        self._await_probe()
+        try:
+            self.ready()
+        except AssertionError:
+            self.kill()
+            raise
 
-    def _await_probe(self, seconds: float = 30.0) -> None:
+    def ready(self, seconds: float = 60.0) -> None:
+        """Wait until its probe answers."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.running:
             with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}/healthz", timeout=2).close()
+                urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}/healthz", timeout=5).close()
                 return
             time.sleep(POLL_SECONDS)
         raise AssertionError(f"the operator does not answer its probe; its log ends:\n{self.text()[-3000:]}")
@@ -194,6 +209,11 @@ class Operator:
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def ended_with(self) -> int | None:
+        """The exit code; None while it runs."""
+        return self._process.poll() if self._process is not None else None
 
     def kill(self) -> None:
         """SIGKILL, as a lost node or an OOM would do it."""
@@ -216,19 +236,6 @@ class Operator:
         """SIGCONT after `freeze`."""
         os.kill(self.pid, signal.SIGCONT)
 
-    def ready(self, seconds: float = 30.0) -> None:
-        """Wait until its probe answers."""
-        deadline = time.monotonic() + seconds
-        while True:
-            with contextlib.suppress(OSError):
-                url = f"http://127.0.0.1:{self.health_port}/healthz"
-                with urllib.request.urlopen(url, timeout=5) as answer:
-                    assert answer.status == 200
-                    return
-            if time.monotonic() > deadline or not self.running:
-                raise AssertionError(f"the operator is not ready; its log ends: {self.text()[-2000:]}")
-            time.sleep(POLL_SECONDS)
-
     def rss(self) -> int:
         """Resident memory in bytes."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
@@ -238,12 +245,6 @@ class Operator:
 
     def text(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def task(

@@ -235,7 +235,6 @@ def second(case: Case, tmp_path: Path) -> Iterator[harness.Operator]:
     settings = {"store": {"url": f"file://{case.operator.store}"}}
     other = harness.Operator(tmp_path, case.cluster.kubeconfig, [case.namespace], **settings)
     other.start()
-    other.ready()
     yield other
     other.stop()
 

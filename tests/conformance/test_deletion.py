@@ -55,12 +55,13 @@ HELD: dict[str, Held] = {
         lambda status, _: _reason(status) == "ImagePullFailed",
     ),
     "its pod starting": Held(
-        spec(task(ONE), NOP), lambda status, _: (status.get("attempts") or [{}])[-1].get("podUID")
+        spec(task(ONE), script("true", install=FOREVER)),
+        lambda status, _: (status.get("attempts") or [{}])[-1].get("podUID"),
     ),
     "Running": Held(spec(task(ONE), script(FOREVER)), _phase("Running")),
     "Verifying": Held(spec(task(FOREVER), NOP), _phase("Verifying")),
 }
-"""By phase, and by what a run waits for inside of one. None ends within a test, but the one whose pod is starting."""
+"""By phase, and by what a run waits for inside of one. None ends within a test."""
 
 ENDED: dict[str, Held] = {
     "a verdict, not complete": Held(
@@ -279,9 +280,11 @@ def test_a_pod_that_is_deleted_before_the_agent_is_replaced(
     name: str,
 ) -> None:
     test, agent = counter.report(name, "test") + ONE, counter.report(name, "agent")
-    cluster.create_run(own_namespace, name, spec(task(test), script(agent)))
+    held_back = script(agent, install=counter.wait(name, "deleted"))
+    cluster.create_run(own_namespace, name, spec(task(test), held_back))
     cluster.until(lambda: cluster.pods(own_namespace, name), "the pod exists")
     cluster.delete_pods(own_namespace, name, 0)
+    counter.release(name, "deleted")
     status = cluster.finished(own_namespace, name)
     assert (status["phase"], status.get("reward")) == ("Succeeded", "1"), status
     assert [(each["number"], each["tries"]) for each in status["attempts"]] == [(1, 2)]

@@ -255,12 +255,20 @@ def test_stored_logs_are_scrubbed_of_secret_values(run: Runner, operator: harnes
 def assert_nowhere(cluster: harness.Cluster, namespace: str, operator: harness.Operator, name: str) -> None:
     """No secret value of this module in anything that is shown to people, neither plain nor as base64."""
     verifier = cluster.verifier(namespace, f"{name}-1-verify")
-    events = cluster.core.list_namespaced_event(namespace, field_selector="").items
+
+    def told() -> list[Any]:
+        """The Events of the run once its last one is there: they come when nobody waits for them."""
+        events = cluster.core.list_namespaced_event(namespace).items
+        found = [event for event in events if event.involved_object.name.startswith(name)]
+        last = [each for each in found if (each.involved_object.name, each.reason) == (name, "Completed")]
+        return found if last else []
+
+    events = cluster.until(told, "the run's Events")
     seen = {
         "TaskRun": json.dumps(cluster.run(namespace, name)["status"]),
         "VerifierRun": json.dumps([verifier["spec"], verifier["status"]]),
         "pods": str([pod.to_dict() for pod in cluster.pods(namespace, name)]),
-        "events": str([event.message for event in events if event.involved_object.name.startswith(name)]),
+        "events": str([event.message for event in events]),
         "log": operator.text(),
     }
     for value in (SECRET, TOKEN):

@@ -222,7 +222,7 @@ def test_images_that_cannot_be_had_end_their_runs_with_a_visible_reason(
     }
     for name, files in tasks.items():
         cluster.create_run(own_namespace, name, harness.spec(files, NOP))
-    assert absent in shown(cluster, own_namespace, "absent", "ImagePullFailed")
+    assert absent in cluster.shown(own_namespace, "absent", "ImagePullFailed")
     ended = {name: ahead.verdict(cluster, own_namespace, name) for name in tasks}
     for name in ("absent", "digest"):
         assert (ended[name]["phase"], ended[name]["failure"]["reason"]) == ("Failed", "ImagePullFailed")
@@ -231,16 +231,6 @@ def test_images_that_cannot_be_had_end_their_runs_with_a_visible_reason(
     assert (ended["record"]["phase"], ended["record"]["failure"]["reason"]) == ("Failed", "ImageUnreadable")
     assert absent in ended["record"]["failure"]["message"]
     assert ended["good"]["reward"] == "1"
-
-
-def shown(cluster: harness.Cluster, namespace: str, name: str, reason: str) -> str:
-    """The message of a condition with this reason, as soon as there is one."""
-
-    def message() -> str | None:
-        conditions = cluster.status(namespace, name).get("conditions", ())
-        return next((each["message"] for each in conditions if each["reason"] == reason), None)
-
-    return str(cluster.until(message, f"TaskRun {name} shows {reason}"))
 
 
 def test_a_name_that_cannot_be_an_image_is_refused(

@@ -110,7 +110,7 @@ def test_a_test_sh_that_removes_its_log_is_graded(status: dict[str, Any]) -> Non
 
 @ahead.run(
     task(
-        "yes | head -c 15000000; : > /logs/verifier/test-stdout.txt; yes | head -c 15000000; sleep 0.1\n"
+        "yes | head -c 15000000; : > /logs/verifier/test-stdout.txt; yes | head -c 15000000\n"
         "echo 1 > /logs/verifier/reward.txt"
     )
 )

@@ -206,46 +206,50 @@ def test_a_removed_folder_is_a_missing_reward(status: Status) -> None:
 
 # -- limits --------------------------------------------------------------------------------------------------------
 
-SHORT = DEFAULT_TOML + "[verifier]\ntimeout_sec = 0.75\n"
+LIMIT = 4
+"""Seconds. Room for a test.sh to write its reward on a machine that has much else to do."""
+SHORT = DEFAULT_TOML + f"[verifier]\ntimeout_sec = {LIMIT}\n"
+ENDLESS = 60
+"""Seconds. Who waits longer waits for what goes on for ten minutes."""
 
 
-@ahead.run(task("sleep 60", toml=SHORT))
+@ahead.run(task("sleep 600", toml=SHORT))
 def test_a_timeout_without_a_reward_is_a_verifier_timeout(status: Status) -> None:
     assert counted_zero(status)
     assert ahead.failure(status) == TIMED_OUT
     assert status["verifier"]["timedOut"] is True
-    assert 0.75 <= status["verifier"]["seconds"] < 10
+    assert LIMIT <= status["verifier"]["seconds"] < ENDLESS
 
 
-@ahead.run(task("echo 0.5 > /logs/verifier/reward.txt; sleep 60", toml=SHORT))
+@ahead.run(task("echo 0.5 > /logs/verifier/reward.txt; sleep 600", toml=SHORT))
 def test_a_reward_written_before_a_timeout_still_stands(status: Status) -> None:
     assert (status["reward"], status["verifier"]["timedOut"]) == ("0.5", True)
     assert "failure" not in status
 
 
-@ahead.run(task("printf '{' > /logs/verifier/reward.json; sleep 60", toml=SHORT))
+@ahead.run(task("printf '{' > /logs/verifier/reward.json; sleep 600", toml=SHORT))
 def test_a_malformed_reward_written_before_a_timeout_is_invalid(status: Status) -> None:
     assert counted_zero(status)
     assert ahead.failure(status) == INVALID
     assert status["verifier"]["timedOut"] is True
 
 
-@ahead.run(task("trap '' TERM INT HUP; (sleep 60; echo 1 > /logs/verifier/reward.txt) & wait", toml=SHORT))
+@ahead.run(task("trap '' TERM INT HUP; (sleep 600; echo 1 > /logs/verifier/reward.txt) & wait", toml=SHORT))
 def test_at_the_limit_the_whole_process_group_is_killed(status: Status) -> None:
     assert ahead.failure(status) == TIMED_OUT
-    assert status["verifier"]["seconds"] < 10
+    assert status["verifier"]["seconds"] < ENDLESS
 
 
-@ahead.run(task("sleep 60", toml=DEFAULT_TOML + "[verifier]\ntimeout_sec = 50\n"), multipliers={"timeout": 0.01})
+@ahead.run(task("sleep 600", toml=DEFAULT_TOML + "[verifier]\ntimeout_sec = 50\n"), multipliers={"timeout": 0.01})
 def test_the_timeout_multiplier_scales_the_limit(status: Status) -> None:
     assert ahead.failure(status) == TIMED_OUT
-    assert 0.5 <= status["verifier"]["seconds"] < 10
+    assert 0.5 <= status["verifier"]["seconds"] < ENDLESS
 
 
-@ahead.run(task("sleep 60"), verifier={"timeoutSeconds": 0.5})
+@ahead.run(task("sleep 600"), verifier={"timeoutSeconds": 0.5})
 def test_the_runs_own_verifier_limit_wins_over_the_tasks(status: Status) -> None:
     assert ahead.failure(status) == TIMED_OUT
-    assert 0.5 <= status["verifier"]["seconds"] < 10
+    assert 0.5 <= status["verifier"]["seconds"] < ENDLESS
 
 
 # -- what stands at a reward's path (C9) ---------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conformance import ahead, harness
 from tests.conformance.conftest import Runner
-from tests.conformance.facts import broken, facts, kept
+from tests.conformance.facts import broken, facts, kept, soon
 from tests.conformance.harness import DEFAULT_TOML, NOP, script, task
 
 Status = dict[str, Any]
@@ -15,12 +15,14 @@ Status = dict[str, Any]
 TRAJECTORY = "/logs/agent/trajectory.json"
 
 
-def hooks(*commands: str, **more: str) -> str:
+def hook(command: str, more: str = "") -> str:
+    """A collect hook in task.toml."""
+    return f"[[verifier.collect]]\ncommand = {json.dumps(command)}\n{more}"
+
+
+def hooks(*commands: str) -> str:
     """task.toml with collect hooks."""
-    extra = "".join(f"{key} = {value}\n" for key, value in more.items())
-    return DEFAULT_TOML + "".join(
-        f"[[verifier.collect]]\ncommand = {json.dumps(command)}\n{extra}" for command in commands
-    )
+    return DEFAULT_TOML + "".join(map(hook, commands))
 
 
 def transcript_has(expression: str) -> str:
@@ -68,7 +70,7 @@ def test_the_collect_hooks_run_one_after_the_other_in_the_working_directory(stat
 @ahead.run(
     task(
         facts(the_third_ran="[ -e third ]"),
-        toml=hooks("exit 3", "sleep 60", "touch third", timeout_sec="0.5"),
+        toml=hooks("exit 3") + hook("sleep 600", "timeout_sec = 0.5\n") + hook("touch third"),
     )
 )
 def test_a_collect_hook_that_fails_is_a_warning_and_never_a_verdict(status: Status) -> None:
@@ -237,7 +239,8 @@ def test_test_sh_runs_in_the_agents_sandbox_where_its_processes_keep_running(sta
 
 
 def test_the_output_of_test_sh_is_in_test_stdout_txt(run: Runner, operator: harness.Operator) -> None:
-    body = "echo to stdout; echo to stderr >&2\n" + facts(there="grep -qx 'to stdout' /logs/verifier/test-stdout.txt")
+    there = soon("grep -qx 'to stdout' /logs/verifier/test-stdout.txt")  # the supervisor takes it from a pipe
+    body = "echo to stdout; echo to stderr >&2\n" + facts(there=there)
     status = run(task(body), NOP)
     assert not broken(status)
     lines = kept(operator, status)["logs/verifier/test-stdout.txt"].decode().splitlines()

@@ -1,15 +1,10 @@
 """What an agent may try against its verifier, and that it has no effect (C9, C19, C28, C29)."""
 
-import os
-import signal
 from typing import Any
 
-import kubernetes.client
-import kubernetes.config
-import kubernetes.stream
 import pytest
 
-from tests.conformance import ahead, harness
+from tests.conformance import ahead, harness, inside
 from tests.conformance.facts import broken, facts
 from tests.conformance.harness import script, task
 
@@ -95,51 +90,40 @@ def test_an_agent_cannot_end_the_sandboxs_first_process_by_a_signal(status: Stat
 def test_writing_reward_files_after_test_sh_ended_does_not_change_the_reward(
     cluster: harness.Cluster, namespace: str, operator: harness.Operator, name: str
 ) -> None:
-    """The operator is stopped while test.sh ends, so that the agent's process has all the time it wants."""
+    """The operator is stopped while test.sh ends, so that the agent's process has all the time it wants.
+
+    It waits until the supervisor says that the phase is done: what is written before may still count.
+    """
     agent = script(
-        "(while [ ! -e /tmp/ended ] || kill -0 $(cat /tmp/ended); do sleep 0.05; done; sleep 0.5\n"
+        "(until [ -e /tmp/done ]; do sleep 0.05; done\n"
         "while true; do for f in txt json; do echo 1 > /logs/verifier/reward.$f; done; sleep 0.05; done) &"
     )
     body = "touch /tmp/begun; while [ ! -e /tmp/go ]; do sleep 0.05; done\n"
-    cluster.create_run(
-        namespace, name, harness.spec(task(body + "echo 0.25 > /logs/verifier/reward.txt; echo $$ > /tmp/ended"), agent)
-    )
+    cluster.create_run(namespace, name, harness.spec(task(body + "echo 0.25 > /logs/verifier/reward.txt"), agent))
     cluster.in_phase(namespace, name, "Verifying")
     pod = f"{name}-1-1"
-    cluster.until(lambda: "begun" in sandbox(cluster, namespace, pod, "ls /tmp"), "test.sh runs")
-    os.kill(operator.pid, signal.SIGSTOP)
+    cluster.until(lambda: "begun" in inside.shell(cluster, namespace, pod, "ls /tmp"), "test.sh runs")
+    operator.freeze()
     try:
-        sandbox(cluster, namespace, pod, "touch /tmp/go")
+        inside.shell(cluster, namespace, pod, "touch /tmp/go")
+        inside.await_verification(cluster, namespace, name)
+        inside.shell(cluster, namespace, pod, "touch /tmp/done")
         cluster.until(
-            lambda: sandbox(cluster, namespace, pod, "cat /logs/verifier/reward.json").strip() == "1", "overwritten"
+            lambda: inside.shell(cluster, namespace, pod, "cat /logs/verifier/reward.json").strip() == "1",
+            "overwritten",
         )
     finally:
-        os.kill(operator.pid, signal.SIGCONT)
+        operator.thaw()
     status = ahead.verdict(cluster, namespace, name)
     assert (status["phase"], status["reward"]) == ("Succeeded", "0.25")
     assert "failure" not in status
 
 
-def sandbox(cluster: harness.Cluster, namespace: str, pod: str, command: str) -> str:
-    """What a command in the sandbox prints, by an exec of the `kubernetes` package."""
-    reader = kubernetes.config.new_client_from_config(str(cluster.kubeconfig))  # `stream` changes its client
-    answer = kubernetes.stream.stream(
-        kubernetes.client.CoreV1Api(reader).connect_get_namespaced_pod_exec,
-        pod,
-        namespace,
-        container="main",
-        command=["sh", "-c", command],
-        stdout=True,
-        stderr=True,
-    )
-    return str(answer)
-
-
 @ahead.run(task("sleep 600 & echo 1 > /logs/verifier/reward.txt"), script("sleep 600 & (trap '' HUP TERM; yes) & true"))
 def test_a_background_process_that_holds_output_open_hangs_nothing(status: Status) -> None:
     assert status["reward"] == "1"
-    assert status["agent"]["seconds"] < 20
-    assert status["verifier"]["seconds"] < 20
+    assert status["agent"]["seconds"] < 60
+    assert status["verifier"]["seconds"] < 60
 
 
 # -- tools (C28, C29) ----------------------------------------------------------------------------------------------
