@@ -14,7 +14,8 @@ import (
 )
 
 // runInit is PID 1: it keeps the container alive until the kubelet ends it, reaps, supervises and remembers.
-// SIGTERM ends it at once with exit code 0 (signals.go); nothing has to be saved.
+// SIGTERM ends it at once with exit code 143 (signals.go); nothing has to be saved. It is not 0, because a kubelet that
+// evicts a pod, or ends it for another cause of its own, forgets the cause when all containers end well.
 func runInit(args []string) error {
 	flags := flag.NewFlagSet("init", flag.ExitOnError)
 	name := flags.String("name", "main", "name of the socket, one per container of a pod")
@@ -27,7 +28,7 @@ func runInit(args []string) error {
 	}
 	keepDescriptors()
 	if *anyPid {
-		stopOnSignal()
+		stopOnSignal(stopped)
 	} else if err := guardSignals(); err != nil {
 		return err
 	}

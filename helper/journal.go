@@ -112,6 +112,16 @@ func (j *journal) finish(p *phase, runs []runResult, files []fileResult) {
 	close(p.done)
 }
 
+// started gives the phase of a nonce if it has started, else nil.
+func (j *journal) started(nonce string) *phase {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if p := j.phases[nonce]; p != nil && p.claimant == nil {
+		return p
+	}
+	return nil
+}
+
 // startTime of a phase that has started.
 func (j *journal) startTime(p *phase) string {
 	j.mu.Lock()

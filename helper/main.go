@@ -20,6 +20,8 @@ var version = "dev"
 const usage = `usage: helper COMMAND
   init [--name main]    be PID 1 of the container
   phase [--name main]   run or attach to one phase; request on stdin, events on stdout
+  wait [--name main] --nonce NONCE
+                        end when that phase of another container is done
   pack                  request on stdin, one archive on stdout
   unpack                request and one archive on stdin, result on stdout
   record                print the identity of this process, also to /dev/termination-log
@@ -35,7 +37,7 @@ func main() {
 		os.Exit(2)
 	}
 	commands := map[string]func([]string) error{
-		"init": runInit, "phase": runPhase, "pack": runPack, "unpack": runUnpack,
+		"init": runInit, "phase": runPhase, "pack": runPack, "unpack": runUnpack, "wait": runWait,
 		"record": runRecord, "copy": runCopy, "version": runVersion,
 	}
 	command, known := commands[os.Args[1]]

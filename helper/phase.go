@@ -79,18 +79,27 @@ func parseRequest(body []byte, err error) (*request, error) {
 	return request, request.validate()
 }
 
-// connect reaches PID 1, which may just be starting, and makes sure that it is PID 1: the socket's name is free for
-// anybody in the pod to take while no init has it.
+// connect reaches PID 1 and makes sure that it is PID 1: the socket's name is free for anybody in the pod to take while
+// no init has it.
 func connect(name string, anyPid bool) (*net.UnixConn, error) {
+	conn, err := dial(name)
+	if err != nil {
+		return nil, err
+	}
+	peer, err := peerOf(conn)
+	if err == nil && ((peer.Pid != 1 && !anyPid) || int(peer.Uid) != os.Geteuid()) {
+		err = fmt.Errorf("process %d of user %d answers instead", peer.Pid, peer.Uid)
+	}
+	return conn, err
+}
+
+// dial reaches whoever has the name, which may just be starting.
+func dial(name string) (*net.UnixConn, error) {
 	deadline := time.Now().Add(connectTime)
 	for {
 		conn, err := net.DialUnix("unix", nil, socketName(name))
 		if err == nil {
-			peer, err := peerOf(conn)
-			if err == nil && ((peer.Pid != 1 && !anyPid) || int(peer.Uid) != os.Geteuid()) {
-				err = fmt.Errorf("process %d of user %d answers instead", peer.Pid, peer.Uid)
-			}
-			return conn, err
+			return conn, nil
 		}
 		if time.Now().After(deadline) || !(errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EAGAIN)) {
 			return nil, err
@@ -195,8 +204,18 @@ func (c *client) relay(body []byte, e event) {
 	switch e.Event {
 	case "done", "failed", "unknown":
 		c.out.print(body, true)
+	case "started":
+		c.out.print(body, false)
+		go c.leave()
 	default:
 		c.out.print(body, false)
+	}
+}
+
+// leave ends this process when the client of a started phase has ended its input: it does not want to wait any longer.
+func (c *client) leave() {
+	if awaitHangup() {
+		c.out.leave()
 	}
 }
 
@@ -214,6 +233,14 @@ func anew(in *bufio.Reader) {
 	if in.Buffered() == 0 {
 		syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 	}
+}
+
+// leave says that the phase goes on, and ends. Another final event may be faster.
+func (o *emitter) leave() {
+	o.mu.Lock()
+	o.again = nil // there is no next phase on a stream without input
+	o.mu.Unlock()
+	o.final(event{Event: "running"})
 }
 
 func (o *emitter) emit(e any)  { o.encode(e, false) }

@@ -54,6 +54,9 @@ printf 'root:x:0:\napp:x:1000:\nextra:x:2000:app\n' > etc/group
 mkdir -p sys/fs/cgroup; printf 'oom 2\noom_kill 2\n' > sys/fs/cgroup/memory.events
 exec chroot --userspec="$4" "$R" /usr/bin/env -i -C /work PATH=/usr/bin:/bin FROM=image /.taskfold/helper init --name "$3" `
 
+// patience is for what comes by itself: a bound for a broken helper, never reached by a slow machine.
+const patience = time.Minute
+
 // sandbox is a running container.
 type sandbox struct {
 	t    *testing.T
@@ -86,7 +89,7 @@ func newSandboxOf(t *testing.T, user string) *sandbox {
 		s.init.Process.Kill()
 		s.init.Wait()
 	})
-	for range 500 {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		if s.pid = childOf(s.init.Process.Pid); s.pid != 0 && socketIsThere(s.name) {
 			s.root = fmt.Sprintf("/proc/%d/root", s.pid)
 			return s
@@ -130,7 +133,7 @@ func (s *sandbox) file(path string) string {
 // until waits for something that happens in the sandbox.
 func (s *sandbox) until(what string, holds func() bool) {
 	s.t.Helper()
-	for range 1000 {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		if holds() {
 			return
 		}
@@ -210,7 +213,11 @@ func (c *connection) inner() int { return childOf(c.cmd.Process.Pid) }
 
 func (c *connection) kill(signal syscall.Signal) {
 	c.t.Helper()
-	must(c.t, syscall.Kill(c.inner(), signal))
+	inner := c.inner()
+	if inner == 0 { // a signal to 0 is one to the tests themselves
+		c.t.Fatal("the helper has ended before it could be signalled")
+	}
+	must(c.t, syscall.Kill(inner, signal))
 }
 
 func nonce() string { return fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()) }

@@ -34,16 +34,19 @@ type startMessage struct {
 	work
 }
 
-// server answers `helper phase` on the abstract socket. A connection has a claim, or watches a started phase.
+// server answers `helper phase` on the abstract socket. A connection has a claim, or watches a started phase; one of
+// `helper wait` (wait.go) is told an end.
 type server struct {
 	supervisor *supervisor
 	journal    *journal
 	inside     bool // accept processes that were started inside the container (tests)
 }
 
-// accept serves connections until the listener fails, at most maxConnections at a time.
+// accept serves connections until the listener fails. Who is at the other end is looked at before anything else, so that
+// nobody whom we do not serve can hold a place: at most maxConnections of the operator's, and maxWaits from other
+// containers of the pod (their processes have no number here).
 func (s *server) accept(listener *net.UnixListener) error {
-	slots := make(chan struct{}, maxConnections)
+	phases, waits := make(places, maxConnections), make(places, maxWaits)
 	for {
 		conn, err := listener.AcceptUnix()
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) {
@@ -53,24 +56,37 @@ func (s *server) accept(listener *net.UnixListener) error {
 		if err != nil {
 			return err
 		}
-		select {
-		case slots <- struct{}{}:
-			go func() {
-				defer func() { <-slots }()
-				defer conn.Close()
-				s.serve(conn)
-			}()
+		switch peer, err := peerOf(conn); {
+		case err != nil:
+			conn.Close()
+		case s.trusted(peer):
+			phases.serve(conn, func() { s.serve(conn, peer) })
+		case peer.Pid == 0:
+			waits.serve(conn, func() { s.await(conn) })
 		default:
 			conn.Close()
 		}
 	}
 }
 
-func (s *server) serve(conn *net.UnixConn) {
-	peer, err := peerOf(conn)
-	if err != nil || !s.trusted(peer) {
-		return
+// places bounds the connections of one sort.
+type places chan struct{}
+
+// serve closes the connection after its work, or at once if there is no place.
+func (p places) serve(conn *net.UnixConn, work func()) {
+	select {
+	case p <- struct{}{}:
+		go func() {
+			defer func() { <-p }()
+			defer conn.Close()
+			work()
+		}()
+	default:
+		conn.Close()
 	}
+}
+
+func (s *server) serve(conn *net.UnixConn, peer *syscall.Ucred) {
 	var hello claimMessage
 	conn.SetReadDeadline(time.Now().Add(helloTime))
 	body, err := readFrame(conn, maxHello)

@@ -14,6 +14,9 @@ import (
 // SIGINT end it only when they come from outside, from the kubelet: an agent, even as root, cannot end the container.
 // The runtime's API does not tell who sent a signal; stopHandler, a few instructions in signals_*.s, looks.
 
+// stopped is the exit code after SIGTERM or SIGINT from outside; stopHandler has it as a number.
+const stopped = 128 + int(syscall.SIGTERM)
+
 // stopHandlerAddr and returnAddr are the addresses of the handler and of its way back to the interrupted code.
 var stopHandlerAddr, returnAddr uintptr
 
@@ -56,12 +59,12 @@ func guardSignals() error {
 	return nil
 }
 
-// stopOnSignal ends a process that is not PID 1, where senders cannot be told apart.
-func stopOnSignal() {
+// stopOnSignal ends a process in which senders need not be told apart.
+func stopOnSignal(code int) {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
 	go func() {
 		<-stop
-		os.Exit(0)
+		os.Exit(code)
 	}()
 }

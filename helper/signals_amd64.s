@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// stopHandler(number DI, info SI, context DX) ends the process with 0 if info says that kill(2) was called (si_code 0,
+// stopHandler(number DI, info SI, context DX) ends the process with 143 if info says that kill(2) was called (si_code 0,
 // where the kernel fills in the sender; a sender may write what it likes with other codes) outside this pid namespace
 // (si_pid 0). It uses no stack and no register that the kernel does not restore.
 TEXT ·stopHandler(SB), NOSPLIT|NOFRAME, $0-0
@@ -8,7 +8,7 @@ TEXT ·stopHandler(SB), NOSPLIT|NOFRAME, $0-0
 	ORL	16(SI), AX // si_pid
 	JNE	inside
 	MOVL	$231, AX   // exit_group
-	XORL	DI, DI
+	MOVL	$143, DI
 	SYSCALL
 inside:
 	RET

@@ -7,11 +7,13 @@ broken ones do: split frames anywhere, close early, drop the connection, answer 
 import asyncio
 import contextlib
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import WSMsgType, test_utils, web
+from tests.world import sandbox as boxes
 
 from taskfold.effects import client as api
 from taskfold.effects import credentials
@@ -128,14 +130,115 @@ class FakeCluster:
 
 
 @contextlib.asynccontextmanager
-async def serving(cluster: FakeCluster, **options: Any) -> AsyncIterator[tuple[execs.Exec, str]]:
+async def serving(
+    cluster: FakeCluster,
+    *,
+    tls: tuple[ssl.SSLContext, bytes] | None = None,
+    through: "Cutter | None" = None,
+    **options: Any,
+) -> AsyncIterator[tuple[execs.Exec, str]]:
+    """`tls`: the server's context, and the certificate that the client trusts. `through`: what lies between them."""
     app = web.Application()
     app.router.add_get("/api/v1/namespaces/ns/pods/pod", cluster.get_pod)
     app.router.add_get("/api/v1/namespaces/ns/pods/pod/exec", cluster.exec)
-    async with test_utils.TestServer(app) as server:
-        source = credentials.static(str(server.make_url("")).rstrip("/"))
-        async with api.Client(source) as client:
-            yield execs.Exec(client, **options), str(server.make_url(""))
+    server = test_utils.TestServer(app, scheme="https" if tls else "http")
+    await server.start_server(ssl=tls[0] if tls else None)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(server.close)
+        url = server.make_url("")
+        if through is not None:
+            url = url.with_port(await stack.enter_async_context(through.between(url.port or 0)))
+        login = credentials.Login(server=str(url).rstrip("/"), ca=tls[1] if tls else None)
+        client = await stack.enter_async_context(api.Client(credentials.Source(lambda: login)))
+        yield execs.Exec(client, **options), str(url)
+
+
+@dataclass
+class Cutter:
+    """A wire that breaks after so many bytes in one direction, wherever that is in a frame. None: it holds."""
+
+    to_client: int | None = None
+    to_server: int | None = None
+    broke: bool = False
+
+    @contextlib.asynccontextmanager
+    async def between(self, port: int) -> AsyncIterator[int]:
+        """The port of its near end."""
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+            ends = (writer, far_writer)
+            for source, target, limit in ((reader, far_writer, "to_server"), (far_reader, writer, "to_client")):
+                task = asyncio.create_task(self._carry(source, target, limit, ends))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+
+        server = await asyncio.start_server(connected, "127.0.0.1", 0)
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            server.close()
+            for task in tasks:
+                task.cancel()
+
+    async def _carry(
+        self,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        limit: str,
+        ends: tuple[asyncio.StreamWriter, ...],
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(1 << 16):
+                left = getattr(self, limit)
+                if left is not None:
+                    setattr(self, limit, max(0, left - len(data)))
+                target.write(data[:left] if left is not None else data)
+                if left is not None and left < len(data):
+                    self.broke = True
+                    break
+                await target.drain()
+        # what is written already still arrives; then both ends see a broken connection
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.close()
+
+
+def frame(payload: bytes) -> bytes:
+    """A whole binary message as it goes over the wire from a server."""
+    size = len(payload)
+    header = bytes([0x82, size]) if size < 126 else bytes([0x82, 126]) + size.to_bytes(2, "big")
+    return header + payload
+
+
+def modelled(box: boxes.Container) -> Script:
+    """Run argv in a modelled container, as a kubelet would."""
+
+    async def script(remote: Remote) -> None:
+        streams = boxes.Streams()
+        process = box.execute(remote.argv, streams)
+
+        async def feed() -> None:
+            with contextlib.suppress(ConnectionError):
+                async for data in remote.stdin():
+                    await streams.stdin.write(data)
+            streams.stdin.end()
+
+        async def copy(pipe: Any, channel: int) -> None:
+            while data := await pipe.read():
+                await remote.out(data, channel)
+
+        feeding = asyncio.create_task(feed())
+        try:
+            with contextlib.suppress(ConnectionError):
+                await asyncio.gather(copy(streams.stdout, 1), copy(streams.stderr, 2))
+                await remote.end(await process)
+        finally:
+            feeding.cancel()
+            streams.cut()
+
+    return script
 
 
 def process(remote_argv: Callable[[list[str]], list[str]] = lambda argv: argv, chunk: int = 32 * 1024) -> Script:

@@ -148,7 +148,7 @@ async def test_a_time_out_ends_a_call() -> None:
         await over.wait()
         return web.Response()
 
-    async with serving(FakeApi([hang]), api.Limits(request_seconds=0.2, attempts=1)) as client:
+    async with serving(FakeApi([hang]), api.Limits(request_seconds=1, attempts=1)) as client:
         with pytest.raises(errors.Unavailable) as caught:
             await client.get(api.PODS, "ns", "x")
         over.set()

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from tests import ports
 
 from taskfold.effects import errors, registry, registry_http
 
@@ -91,16 +92,10 @@ class RealRegistry:
         return self.manifest(repository, {"schemaVersion": 2, "mediaType": kind, "manifests": entries}, tag)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextlib.contextmanager
 def running(folder: Path, auth: dict[str, Any] | None = None) -> Iterator[RealRegistry]:
     """A docker-registry process of our own, ended by its pid."""
-    port = free_port()
+    port = ports.free()
     config = {
         "version": "0.1",
         "log": {"level": "error"},
@@ -120,11 +115,11 @@ def running(folder: Path, auth: dict[str, Any] | None = None) -> Iterator[RealRe
             yield RealRegistry(f"http://127.0.0.1:{port}")
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while time.monotonic() < end and process.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
@@ -363,10 +358,10 @@ async def test_what_is_not_found(real: RealRegistry, reader: registry.Registry, 
 
 
 async def test_unreachable_is_said_at_once() -> None:
-    port = free_port()
+    port = ports.free()
     async with (
         registry.Registry({"_default": [f"http://127.0.0.1:{port}"]}, upstream=False) as reader,
-        asyncio.timeout(10),
+        asyncio.timeout(60),
     ):
         with pytest.raises(registry.Unreachable, match=str(port)) as caught:
             await reader.image_config("python:3.13-slim")
@@ -598,7 +593,7 @@ async def test_mirrors_are_asked_in_order_with_the_namespace(real: RealRegistry)
 
 async def test_a_mirror_that_is_down_is_passed_over(real: RealRegistry) -> None:
     real.image("library/mirrored", config(), "1")
-    down = f"http://127.0.0.1:{free_port()}"
+    down = f"http://127.0.0.1:{ports.free()}"
     async with registry.Registry({"docker.io": [down, real.url]}, upstream=False) as reader:
         assert (await reader.image_config("mirrored:1")).config.env == {"A": "1"}
 
@@ -617,7 +612,7 @@ async def test_a_mirror_below_a_path_and_the_default(real: RealRegistry) -> None
 
 
 async def test_the_error_names_every_endpoint_and_the_last_one_decides(real: RealRegistry) -> None:
-    port = free_port()
+    port = ports.free()
     for urls, expected in (
         ([f"http://127.0.0.1:{port}", real.url], registry.ImageNotFound),
         ([real.url, f"http://127.0.0.1:{port}"], registry.Unreachable),

@@ -19,7 +19,7 @@ from tests.effects import fake_exec as fake
 from tests.effects.fake_exec import PIN, FakeCluster, Remote, serving
 
 from taskfold.contract import folder as folders
-from taskfold.effects import errors, frames, sandbox, sinks, transfer
+from taskfold.effects import errors, frames, sandbox, scrubbing, sinks, transfer
 from taskfold.protocol import phase as phases
 
 BOUNDS: dict[str, Any] = {"max_bytes": 1 << 32, "max_entries": 100_000}
@@ -44,7 +44,7 @@ async def boxed(
             yield sandbox.Sandbox(exec_, PIN)
     finally:
         init.terminate()
-        init.wait(10)
+        init.wait(60)
 
 
 def shell(script: str, out: Path, **more: object) -> phases.Run:
@@ -267,7 +267,7 @@ async def test_what_cannot_be_scrubbed_is_refused_before_anything_is_sent(tmp_pa
 
 
 async def test_the_bounds_of_scrubbing_are_the_helpers(helper: Path, tmp_path: Path) -> None:
-    most = [bytes([index]) * sandbox.SCRUB_MAX_BYTES for index in range(8)]
+    most = [bytes([index]) * scrubbing.MAX_BYTES for index in range(8)]
     async with boxed(helper) as box:
         roots = [sandbox.Root("/no/such", "x")]
         result = await box.pack(roots, sinks.ToFile(tmp_path / "x.tar"), scrub=most, **BOUNDS)
@@ -327,7 +327,7 @@ def saying(*lines: object, code: int = 0) -> FakeCluster:
         (saying(b"Segmentation fault\n"), errors.ProtocolError, "not JSON"),
         (saying({"event": "party"}), errors.ProtocolError, "unknown event"),
         (saying({"event": "done"}), errors.ProtocolError, "without its fields"),
-        (saying({"event": "done", "result": {"startedAt": "x"}}), errors.ProtocolError, "shape"),
+        (saying({"event": "done", "result": {"startedAt": "2026-03-01T12:00:00Z"}}), errors.ProtocolError, "shape"),
         (saying({"event": "failed", "reason": "Busy", "message": "another client"}), errors.PhaseFailed, "another"),
     ],
 )
@@ -339,7 +339,7 @@ async def test_answers_that_are_none(cluster: FakeCluster, kind: type[Exception]
 
 async def test_a_connection_lost_before_the_answer() -> None:
     async def script(remote: Remote) -> None:
-        await remote.out(b'{"event":"started","startedAt":"x","attached":false}\n{"event":"do')
+        await remote.out(b'{"event":"started","startedAt":"2026-03-01T12:00:00Z","attached":false}\n{"event":"do')
         remote.drop()
 
     async with serving(FakeCluster(script)) as (exec_, _):

@@ -1,14 +1,17 @@
 """engine/activities.py: exchanges beside the queue, on a clock of their own."""
 
 import asyncio
+import random
+from collections import Counter
 
 import pytest
 from tests.decide import worlds
-from tests.engine import clock
+from tests.world import clock
 
-from taskfold.decide.world import PhaseActive, PhaseDone, PhaseRefused, PhaseUnreached
+from taskfold.api.settings import WaitingSettings
+from taskfold.decide.world import PhaseActive, PhaseDone, PhaseRefused, PhaseUnreached, PhaseWaiting, Signal
 from taskfold.effects import errors
-from taskfold.effects.sandbox import Started
+from taskfold.effects.sandbox import Going, Started
 from taskfold.engine import activities
 from taskfold.engine.activities import Activities
 from taskfold.engine.watch import Key, Kind
@@ -16,6 +19,8 @@ from taskfold.engine.watch import Key, Kind
 KEY, OTHER = Key(Kind.TASK_RUN, "team", "a"), Key(Kind.TASK_RUN, "team", "b")
 NONCE = worlds.AGENT
 RESULT = worlds.result(NONCE, worlds.program("agent"))
+SETTINGS = WaitingSettings(look_seconds=60, signalled_look_seconds=1000)
+AT = "2026-03-01T12:00:00Z"
 
 
 class World:
@@ -23,10 +28,22 @@ class World:
 
     def __init__(self) -> None:
         self.woken: list[tuple[Key, float]] = []
-        self.found = Activities(lambda key, delay: self.woken.append((key, delay)))
+        self.chance = 0.5
+        self.found = Activities(
+            lambda key, delay: self.woken.append((key, delay)), SETTINGS, chance=lambda: self.chance
+        )
         self.begun = 0
 
-    def start(self, outcome=RESULT, *, started=False, key=KEY, nonce=NONCE, gate: asyncio.Event | None = None) -> None:
+    def start(
+        self,
+        outcome=RESULT,
+        *,
+        started=False,
+        key=KEY,
+        nonce=NONCE,
+        gate: asyncio.Event | None = None,
+        signal: Signal = Signal.NONE,
+    ) -> None:
         """An exchange that waits for `gate` and then gives or raises `outcome`."""
 
         async def exchange(on_started):
@@ -39,7 +56,7 @@ class World:
                 raise outcome
             return outcome
 
-        self.found.start(key, nonce, exchange)
+        self.found.start(key, nonce, exchange, signal)
 
 
 async def settle():
@@ -123,7 +140,7 @@ def test_a_break_is_a_delay_never_an_outcome(failure):
         await settle()
         report = world.found.report(NONCE)
         assert isinstance(report, PhaseUnreached)
-        assert (report.failures, round(report.retry_in, 2)) == (1, 0.25)
+        assert (report.failures, round(report.retry_in, 2)) == (1, 0.25)  # half of the first window
         assert world.woken == [(KEY, 0.25)]
         await asyncio.sleep(0.3)
         again = world.found.report(NONCE)
@@ -139,15 +156,170 @@ def test_a_break_is_a_delay_never_an_outcome(failure):
 def test_the_delay_grows_to_its_limit_and_no_further():
     async def main() -> None:
         world = World()
+        world.chance = 1.0
         for _ in range(1100):
             world.start(errors.ConnectionLost("cut"))
             await settle()
         delays = [delay for _, delay in world.woken]
-        assert delays[:8] == [0.25, 0.5, 1, 2, 4, 8, 16, 20]
-        assert set(delays[8:]) == {activities.RETRY_LIMIT}
+        assert delays[:7] == [0.5, 1, 2, 4, 8, 16, 20]
+        assert set(delays[7:]) == {activities.RETRY_LIMIT}
         report = world.found.report(NONCE)
         assert isinstance(report, PhaseUnreached)
         assert report.failures == 1100
+
+    clock.run(main)
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
+def test_a_delay_is_any_moment_of_its_window(chance):
+    async def main() -> None:
+        world = World()
+        world.chance = chance
+        for _ in range(3):
+            world.start(errors.ConnectionLost("cut"))
+            await settle()
+        assert [delay for _, delay in world.woken] == [chance * window for window in (0.5, 1, 2)]
+
+    clock.run(main)
+
+
+def test_what_was_reached_again_begins_with_short_delays():
+    async def main() -> None:
+        world = World()
+        for _ in range(5):
+            world.start(errors.ConnectionLost("cut"))
+            await settle()
+        world.start(errors.ConnectionLost("cut"), started=True)
+        await settle()
+        assert world.woken[-1] == (KEY, 0.25)
+
+    clock.run(main)
+
+
+def test_many_that_break_at_once_come_back_spread_out():
+    """A thousand streams and an API server that is away for five seconds."""
+
+    async def main() -> None:
+        tried: list[float] = []
+        found: Activities
+        dice = random.Random(7)
+
+        def wake(key: Key, delay: float) -> None:
+            asyncio.get_running_loop().call_later(delay, begin, key)
+
+        def begin(key: Key) -> None:
+            report = found.report(key.name)
+            if isinstance(report, PhaseUnreached) and report.retry_in == 0.0:
+                tried.append(clock.now())
+                found.start(key, key.name, exchange)
+
+        async def exchange(on_started):
+            if clock.now() < 5:
+                raise errors.ConnectionLost("away")
+            return RESULT
+
+        found = Activities(wake, SETTINGS, chance=dice.random)
+        keys = [Key(Kind.TASK_RUN, "team", f"{number:032x}") for number in range(1000)]
+        for key in keys:
+            found.start(key, key.name, exchange)
+        await asyncio.sleep(120)
+        assert {type(found.report(key.name)) for key in keys} == {PhaseDone}
+        seconds = Counter(int(moment) for moment in tried)
+        # Without the spread the first second has a thousand, and every later burst as many.
+        assert max(seconds.values()) <= 200
+        assert sum(count for second, count in seconds.items() if second >= 5) <= 1000
+        assert len(tried) <= 2500
+
+    clock.run(main)
+
+
+# -- phases that go on by themselves -------------------------------------------------------------------------------
+
+
+async def looked(world: World, signal: Signal = Signal.NONE) -> PhaseWaiting:
+    world.start(Going(AT), signal=signal)
+    await settle()
+    report = world.found.report(NONCE)
+    assert isinstance(report, PhaseWaiting)
+    return report
+
+
+def test_a_phase_that_was_let_go_of_waits_and_its_key_is_woken_at_once():
+    async def main() -> None:
+        world = World()
+        report = await looked(world)
+        assert (report.started_at, report.signal, report.signalled) == (AT, Signal.NONE, True)
+        assert world.woken == [(KEY, 0.0)]
+        assert len(world.found) == 0
+        await asyncio.sleep(3)
+        report = world.found.report(NONCE)
+        assert isinstance(report, PhaseWaiting)
+        assert (round(report.look_in, 1), round(report.since, 1), round(report.asked, 1)) == (2.0, 3.0, 3.0)
+
+    clock.run(main)
+
+
+@pytest.mark.parametrize(("chance", "share"), [(0.0, 0.5), (0.5, 1.0), (1.0, 1.5)])
+def test_looks_become_rarer_up_to_the_setting_and_are_spread_by_half(chance, share):
+    async def main() -> None:
+        world = World()
+        world.chance = chance
+        pauses = [(await looked(world)).look_in for _ in range(6)]
+        assert pauses == pytest.approx([share * pause for pause in (5, 10, 20, 40, 60, 60)], abs=0.1)
+
+    clock.run(main)
+
+
+def test_a_signal_that_is_awaited_makes_looks_rare_and_one_that_was_given_does_not():
+    async def main() -> None:
+        world = World()
+        await looked(world)
+        world.found.rest(KEY, NONCE, AT, Signal.AWAITED)
+        report = world.found.report(NONCE)
+        assert isinstance(report, PhaseWaiting)
+        assert (report.look_in, report.signal) == (1000.0, Signal.AWAITED)
+        report = await looked(world, Signal.GIVEN)
+        assert (round(report.look_in), report.signal) == (5, Signal.GIVEN)
+
+    clock.run(main)
+
+
+def test_a_phase_of_an_operator_before_rests_without_an_exchange():
+    async def main() -> None:
+        world = World()
+        world.found.rest(KEY, NONCE, AT, Signal.AWAITED)
+        assert world.found.report(NONCE) == PhaseWaiting(AT, 1000.0, Signal.AWAITED)
+        assert (world.begun, world.woken, len(world.found)) == (0, [], 0)
+
+    clock.run(main)
+
+
+def test_neither_an_exchange_nor_an_outcome_gives_way_to_a_rest():
+    async def main() -> None:
+        world, gate = World(), asyncio.Event()
+        world.start(gate=gate)
+        await settle()
+        world.found.rest(KEY, NONCE, AT, Signal.AWAITED)
+        assert isinstance(world.found.report(NONCE), PhaseActive)
+        gate.set()
+        await settle()
+        world.found.rest(KEY, NONCE, AT, Signal.AWAITED)
+        assert world.found.report(NONCE) == PhaseDone(RESULT)
+
+    clock.run(main)
+
+
+@pytest.mark.parametrize("for_good", [True, False])
+def test_a_container_that_was_refused_is_not_asked_for_until_the_next_look_or_for_good(for_good):
+    async def main() -> None:
+        world = World()
+        await looked(world)
+        world.found.unsignalled(NONCE, for_good=for_good)
+        report = world.found.report(NONCE)
+        assert isinstance(report, PhaseWaiting)
+        assert not report.signalled
+        assert (await looked(world)).signalled is not for_good
+        world.found.unsignalled("never heard of", for_good=True)
 
     clock.run(main)
 

@@ -18,15 +18,18 @@ from urllib.parse import quote
 
 import aiohttp
 
-from taskfold.effects import credentials, errors, transport
+from taskfold.effects import cluster_time, credentials, errors, transport
 from taskfold.effects.transport import Query, Request
 
 Json = dict[str, Any]
 T = TypeVar("T")
 
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 JSON = "application/json"
+DESCRIPTOR_SECONDS = 300.0
+"""How long a call waits while this process has no free file descriptor."""
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
@@ -101,6 +104,7 @@ class Client:
         """`over` makes the transport; by default it is HTTP."""
         self.limits = limits or Limits()
         self.counters = Counters()
+        self.time = cluster_time.ClusterTime()
         self._source = source
         self._over = over or self._http
         self._user_agent = user_agent
@@ -179,10 +183,10 @@ class Client:
         first = [*query, *([("resourceVersion", resource_version)] if resource_version is not None else [])]
         accept = METADATA_LIST if metadata_only else JSON
         try:
-            return await self._pages(resource, namespace, first, query, project or _whole, accept)
+            return await self._pages(resource, namespace, first, query, project or _whole, accept=accept)
         except errors.Gone:
             self.counters.retries += 1
-            return await self._pages(resource, namespace, first, query, project or _whole, accept)
+            return await self._pages(resource, namespace, first, query, project or _whole, accept=accept)
 
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> Json:
         """POST; `AlreadyExists` if the name is taken (then compare owner and attempt: it may be ours)."""
@@ -225,9 +229,10 @@ class Client:
         subresource: str = "",
         resource_version: str | None = None,
         uid: str | None = None,
+        content_type: str = MERGE_PATCH,
     ) -> Json:
-        """Merge patch (RFC 7386). With `resource_version` or `uid`: `Conflict` if the object is another by
-        now.
+        """Merge patch (RFC 7386), or `STRATEGIC_PATCH`, which knows the keys of lists, for built-in resources. With
+        `resource_version` or `uid`: `Conflict` if the object is another by now.
         """
         guard = {"resourceVersion": resource_version, "uid": uid}
         guard = {key: value for key, value in guard.items() if value is not None}
@@ -240,7 +245,7 @@ class Client:
                 _where("patch", resource, namespace, name, subresource),
                 [("fieldManager", "taskfold")],
                 _encode(guarded),
-                MERGE_PATCH,
+                content_type,
             )
         )
 
@@ -308,7 +313,7 @@ class Client:
             return await self._open().websocket(login, path, query, protocols, where)
 
         self.counters.calls[verb] += 1
-        return await self._attempts(connect, where, repeatable=False)
+        return await self._attempts(connect, where, repeatable=False, patient=False)
 
     async def _pages(
         self,
@@ -317,6 +322,7 @@ class Client:
         query: Query,
         following: Query,
         project: Callable[[Json], Any],
+        *,
         accept: str,
     ) -> Listing[Any]:
         where = _where("list", resource, namespace)
@@ -347,16 +353,24 @@ class Client:
     async def _once(self, call: Request, login: credentials.Credentials) -> bytes:
         self.counters.bytes_sent += len(call.body or b"")
         answer = await self._open().request(login, call)
+        self.time.heard(answer.headers.get("Date"))
         if answer.status >= 400:
             raise answer.error()
         self.counters.bytes_received += len(answer.body)
         return answer.body
 
     async def _attempts(
-        self, once: Callable[[credentials.Credentials], Awaitable[T]], where: str, *, repeatable: bool
+        self,
+        once: Callable[[credentials.Credentials], Awaitable[T]],
+        where: str,
+        *,
+        repeatable: bool,
+        patient: bool = True,
     ) -> T:
-        """Call `once` until it succeeds or its failure is final. `repeatable`: acting twice does no harm."""
-        left, renewed, attempt = self.limits.retry_seconds, False, 0
+        """Call `once` until it succeeds or its failure is final. `repeatable`: acting twice does no harm. `patient`:
+        wait for a free descriptor, which is no time of the call.
+        """
+        left, renewed, attempt, starved = self.limits.retry_seconds, False, 0, 0.0
         while True:
             attempt += 1
             login = await self._source.current()
@@ -367,6 +381,14 @@ class Client:
                     raise _located(error, where) from None
                 renewed = True
                 await self._source.renew(login)
+                continue
+            except errors.NoDescriptors as error:
+                starved += (wait := random.uniform(0.1, 2.0))  # noqa: S311
+                if not patient or starved > DESCRIPTOR_SECONDS:
+                    raise _located(error, where) from None
+                self.counters.retries += 1
+                attempt -= 1
+                await asyncio.sleep(wait)
                 continue
             except errors.ApiError as error:
                 failure = _located(error, where)

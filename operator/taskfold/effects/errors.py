@@ -13,6 +13,7 @@ EffectError                    problem, where, remedy: together they are the use
 │   ├── Invalid                422: refused by schema, CEL or admission
 │   ├── TooManyRequests        429, after the bounded waits
 │   └── Unavailable            5xx, time-out, connection lost or refused; `sent`: it may have acted
+│       └── NoDescriptors      this process has no free file descriptor: nothing was sent, it passes by itself
 ├── ExecError                  a command in a container; a non-zero exit code is a value, never an error
 │   ├── NotRunning             nothing ran: the pod or its container is not (or no longer) running
 │   ├── SandboxLost            nothing ran: another sandbox has the name now
@@ -131,6 +132,13 @@ class Unavailable(ApiError):
     def __init__(self, problem: str, *, sent: bool, status: int | None = None, **more: Any) -> None:
         super().__init__(problem, status=status, **more)
         self.sent = sent
+
+
+class NoDescriptors(Unavailable):
+    """EMFILE or ENFILE: wait and try again; a descriptor comes free when something of ours ends."""
+
+    def __init__(self, problem: str, *, where: str = "") -> None:
+        super().__init__(problem, sent=False, where=where, reason="NoDescriptors")
 
 
 class ExecError(EffectError):

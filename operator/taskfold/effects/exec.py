@@ -14,7 +14,7 @@ import asyncio
 import collections
 import contextlib
 import json
-import weakref
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ from typing import Any
 import aiohttp
 
 from taskfold.effects import client as api
-from taskfold.effects import errors, transport
+from taskfold.effects import errors, places, transport
 
 V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
 STDIN, STDOUT, STDERR, STATUS, CLOSE = 0, 1, 2, 3, 255
@@ -32,6 +32,8 @@ STDOUT_BUFFER = 1 << 20  # waiting for the reader; then the socket is left alone
 STDERR_TAIL = 64 * 1024
 HEARTBEAT_SECONDS = 30.0  # load balancers drop silent connections after a minute or more
 DEAD_SECONDS = 3 * HEARTBEAT_SECONDS  # no frame, not even a pong, and no progress in sending
+DESCRIPTOR_SECONDS = 600.0  # how long an exec waits for a free descriptor before it is told as refused
+DESCRIPTOR_PAUSE = 1.0  # between two tries, on average
 LATE_SECONDS = 5.0  # the server closes right after the status; output may still come between the two
 
 
@@ -130,9 +132,11 @@ class ExecStream:
         limits: Limits,
         where: str,
         counters: api.Counters,
+        seat: places.Seat,
         explain: Callable[[str], Awaitable[errors.ExecError]],
     ) -> None:
         self._socket = socket
+        self._seat = seat
         self._stdin = stdin
         self._limits = limits
         self._where = where
@@ -162,8 +166,13 @@ class ExecStream:
         for start in range(0, len(view), FRAME_BYTES - 1):
             await self._frame(b"\0" + view[start : start + FRAME_BYTES - 1])
 
-    def renew(self, limits: Limits) -> None:
-        """The command begins something new: its limits count from now."""
+    def rest(self) -> bool:
+        """From now on nothing but an end is awaited: others may have the place. False: none is free for waiting."""
+        return self._seat.rest()
+
+    async def renew(self, limits: Limits) -> None:
+        """The command begins something new: it waits for its place, and its limits count from then."""
+        await self._seat.work()
         self._limits = limits
         self._began = self._moved = asyncio.get_running_loop().time()
 
@@ -283,10 +292,7 @@ class ExecStream:
         self._counters.bytes_received += len(data)
         channel, payload = data[0], data[1:]
         if channel == STATUS:
-            try:
-                self._status = json.loads(bytes(payload))
-            except ValueError:
-                self._status = {"message": bytes(payload[:500]).decode(errors="replace")}
+            self._status = _status(bytes(payload))
         elif channel == STDERR:
             self._moved = self._heard
             self._stderr += payload
@@ -335,16 +341,15 @@ class ExecStream:
 
 
 class Exec:
-    """The execs of one process, bounded in all and per node."""
+    """The execs of one process, bounded in all and per node. `copies`: places for bulk data, taken before an exec."""
 
-    def __init__(
-        self, client: api.Client, *, concurrent: int = 32, per_node: int = 8, limits: Limits | None = None
-    ) -> None:
+    def __init__(self, client: api.Client, *, caps: places.Caps | None = None, limits: Limits | None = None) -> None:
+        caps = caps or places.Caps()
         self._client = client
         self._limits = limits or Limits()
-        self._places = asyncio.Semaphore(concurrent)
-        self._per_node = per_node
-        self._nodes: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
+        self._places = places.Places(caps.execs, caps.execs_per_node)
+        self._waiting = places.Waiting(caps.streams)
+        self.copies = places.Places(caps.copies, caps.copies_per_node)
 
     @contextlib.asynccontextmanager
     async def open(
@@ -361,9 +366,8 @@ class Exec:
         `checked`: the caller has just observed the pod (`PodPin.of`); saves a GET of 3 ms.
         """
         limits = limits or self._limits
-        node = self._nodes.setdefault(pin.node, asyncio.Semaphore(self._per_node))
-        # The node first: a busy node must not hold places that others could use.
-        async with node, self._places:
+        seat = await places.Seat(self._places, self._waiting, pin.node).work()
+        try:
             socket = await self._start(pin, argv, stdin, limits, checked)
             stream = ExecStream(
                 socket,
@@ -371,12 +375,15 @@ class Exec:
                 limits=limits,
                 where=pin.where,
                 counters=self._client.counters,
+                seat=seat,
                 explain=lambda message: self._explain(pin, message),
             )
             try:
                 yield stream
             finally:
                 await stream.aclose()
+        finally:
+            seat.release()
 
     async def run(
         self,
@@ -416,13 +423,7 @@ class Exec:
     async def _start(
         self, pin: PodPin, argv: Sequence[str], stdin: bool, limits: Limits, checked: bool
     ) -> transport.Socket:
-        try:
-            async with asyncio.timeout(limits.start_seconds):
-                if not checked:
-                    await self.verify_pin(pin)
-                socket = await self._connect(pin, argv, stdin)
-        except TimeoutError as error:
-            raise errors.ConnectionLost(f"no handshake within {limits.start_seconds:g} s", where=pin.where) from error
+        socket = await self._patiently(lambda: self._upgraded(pin, argv, stdin, limits, checked), pin)
         if socket.protocol is None:
             with contextlib.suppress(aiohttp.ClientError, OSError):
                 await socket.close()
@@ -433,6 +434,29 @@ class Exec:
             )
         return socket
 
+    async def _patiently(self, connect: Callable[[], Awaitable[transport.Socket]], pin: PodPin) -> transport.Socket:
+        """`connect()`, again and again while this process has no descriptor for it: what ends here frees some."""
+        clock = asyncio.get_running_loop().time
+        patience = clock() + DESCRIPTOR_SECONDS
+        while True:
+            try:
+                return await connect()
+            except errors.NoDescriptors as error:
+                if clock() > patience:
+                    raise _handshake(error, pin) from error
+                await asyncio.sleep(random.uniform(0, 2 * DESCRIPTOR_PAUSE))  # noqa: S311  (spreads, protects nothing)
+
+    async def _upgraded(
+        self, pin: PodPin, argv: Sequence[str], stdin: bool, limits: Limits, checked: bool
+    ) -> transport.Socket:
+        try:
+            async with asyncio.timeout(limits.start_seconds):
+                if not checked:
+                    await self.verify_pin(pin)
+                return await self._connect(pin, argv, stdin)
+        except TimeoutError as error:
+            raise errors.ConnectionLost(f"no handshake within {limits.start_seconds:g} s", where=pin.where) from error
+
     async def _connect(self, pin: PodPin, argv: Sequence[str], stdin: bool) -> transport.Socket:
         query = [("container", pin.container), ("stdout", "true"), ("stderr", "true")]
         query += [("stdin", "true")] if stdin else []
@@ -442,9 +466,13 @@ class Exec:
             return await self._client.websocket("exec", path, query, (V5,) if stdin else (V5, V4), where=pin.where)
         except errors.NotFound as error:
             raise errors.NotRunning(error.problem, state="gone", where=pin.where) from error
+        except errors.NoDescriptors:
+            raise
         except errors.Unavailable as error:
             if error.sent and error.status not in {500, 503}:
                 raise errors.ConnectionLost(error.problem, where=pin.where) from error
+            if error.status == 500:  # the kubelet's own refusal comes like this: "container not found"
+                raise await self._explain(pin, error.problem, status=error.status) from error
             raise _handshake(error, pin) from error
         except errors.BadRequest as error:
             raise await self._explain(pin, error.problem, status=error.status) from error
@@ -492,13 +520,25 @@ async def _feed(stream: ExecStream, data: bytes | None) -> None:
         await stream.close_stdin()
 
 
+def _status(payload: bytes) -> Mapping[str, Any]:
+    """The final Status object; of anything else only its text."""
+    try:
+        found = json.loads(payload)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"message": payload[:500].decode(errors="replace")}
+
+
 def _exit_code(status: Mapping[str, Any]) -> int | None:
-    if status.get("status") == "Success":
-        return 0
-    for cause in (status.get("details") or {}).get("causes") or ():
-        if cause.get("reason") == "ExitCode":
-            with contextlib.suppress(ValueError):
-                return int(cause.get("message", ""))
+    """None: the status does not say how the command ended. A failure with code 0 is no success either."""
+    match status:
+        case {"status": "Success"}:
+            return 0
+        case {"details": {"causes": [*causes]}}:
+            for cause in causes:
+                match cause:
+                    case {"reason": "ExitCode", "message": str(text)} if text.isdecimal() and int(text) > 0:
+                        return int(text)
     return None
 
 

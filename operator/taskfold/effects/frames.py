@@ -139,9 +139,14 @@ class LineDecoder:
                 yield _object(whole, "event")
         self._keep(rest)
 
+    @property
+    def pending(self) -> bool:
+        """Whether a line has begun and not ended."""
+        return self._size > 0
+
     def finish(self) -> None:
         """`Truncated` if the stream ended inside a line."""
-        if self._size:
+        if self.pending:
             raise errors.Truncated("the helper's answer ended in the middle of a line")
 
     def _keep(self, part: bytes) -> None:

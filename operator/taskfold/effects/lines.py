@@ -2,8 +2,8 @@
 
 An exec costs the cluster about 55 ms of two cores, and its end as much time again on the way to a reward. A helper that
 has told the end of a phase starts itself anew on the same stream and waits for the next one. Guarantees: a line serves
-one phase at a time; a line that is not wanted within a moment is ended, beside whatever goes on; losing one loses
-nothing, since a phase may be asked for on any line.
+one phase at a time; a line that is not wanted within a moment is ended, beside whatever goes on; one that waits has no
+command's place; losing one loses nothing, since a phase may be asked for on any line.
 """
 
 import asyncio
@@ -38,25 +38,29 @@ class Lines:
 
     async def take(self, pin: execs.PodPin, argv: list[str], limits: execs.Limits, *, checked: bool) -> Line:
         """A line to this container: one that waits, else a new one. Its clocks begin anew."""
-        line = self.waiting(pin, limits)
+        line = await self.waiting(pin, limits)
         if line is not None:
             return line
         stack = contextlib.AsyncExitStack()
         opened = self._exec.open(pin, argv, stdin=True, limits=limits, checked=checked)
         return Line(pin, await stack.enter_async_context(opened), stack)
 
-    def waiting(self, pin: execs.PodPin, limits: execs.Limits) -> Line | None:
-        """The line to this container that waits, if there is one."""
+    async def waiting(self, pin: execs.PodPin, limits: execs.Limits) -> Line | None:
+        """The line to this container that waits, if there is one, once there is a place for its command."""
         line = self._idle.pop(pin, None)
         if line is not None:
             if line.timer is not None:
                 line.timer.cancel()
-            line.stream.renew(limits)
+            try:
+                await line.stream.renew(limits)
+            except BaseException:
+                self.end(line)
+                raise
         return line
 
     def give(self, line: Line) -> None:
-        """The phase is over and the helper waits: keep the line for a moment."""
-        if line.pin in self._idle:
+        """The phase is over and the helper waits: keep the line for a moment, where there is a place to wait."""
+        if line.pin in self._idle or not line.stream.rest():
             self.end(line)
             return
         self._idle[line.pin] = line

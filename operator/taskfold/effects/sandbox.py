@@ -7,7 +7,7 @@ Nothing that the sandbox says is trusted beyond its bounds: an agent that is roo
 process (not with PID 1).
 """
 
-import base64
+import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from taskfold import protocol
-from taskfold.effects import errors, frames, sinks, transfer
+from taskfold.effects import errors, frames, places, scrubbing, sinks, transfer
 from taskfold.effects import exec as execs
 from taskfold.effects.lines import Lines, leave
 from taskfold.protocol import phase as phases
@@ -23,11 +23,8 @@ from taskfold.protocol import phase as phases
 HELPER = "/.taskfold/helper"
 SLACK_SECONDS = 600.0  # preparation and reading, beside the runs' own limits
 IDLE_SECONDS = 90.0  # the helper says `alive` every 20 s
+MOMENT_SECONDS = 1.0  # for an end that is there already to arrive right behind the start
 PACK_OVERHEAD = 12 * 1024  # bytes per entry: headers, a path and a link target of 4 KiB each, padding
-SCRUB_MIN_BYTES = 8  # the helper's bounds for values to scrub
-SCRUB_MAX_BYTES = 64 * 1024
-SCRUB_MAX_VALUES = 256
-SCRUB_MAX_TOTAL = 512 * 1024
 
 
 def new_nonce() -> str:
@@ -42,6 +39,13 @@ class Started:
     at: str
     attached: bool
     prepared: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """The phase goes on, and nobody is connected to it any more: attach later."""
+
+    started_at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +111,28 @@ class Sandbox:
         total_seconds: float | None = None,
         checked: bool = False,
     ) -> phases.PhaseResult:
-        """Claim, prepare, start and wait for the end; or attach to it.
+        """`begin_phase`, and stay until the end."""
+        found = await self.begin_phase(
+            request, payloads, on_started=on_started, total_seconds=total_seconds, checked=checked
+        )
+        if isinstance(found, Going):
+            raise errors.ConnectionLost("the sandbox let go of a phase that goes on", where=self.pin.where)
+        return found
 
-        `payloads`: one per `Unpack`, in order; sent only if the helper does not know the nonce.
+    async def begin_phase(
+        self,
+        request: phases.PhaseRequest,
+        payloads: Sequence[transfer.Payload] = (),
+        *,
+        on_started: Callable[[Started], Awaitable[None]] | None = None,
+        stay_seconds: float | None = None,
+        total_seconds: float | None = None,
+        checked: bool = False,
+    ) -> phases.PhaseResult | Going:
+        """Claim, prepare and start, or attach; then stay for the end.
+
+        `payloads`: one per `Unpack`, in order; sent only if the helper does not know the nonce. `stay_seconds`: how
+        long to stay once the phase runs, if there is a place to wait, else a moment; None: to its end.
         `total_seconds`: by default the runs' limits and ten minutes; without a limit of a run, none. Raises
         PhaseFailed (nothing was started), UnknownPhase (`attach_only`), any ExecError, HelperFailed,
         ProtocolError, and what reading a payload raises.
@@ -118,13 +141,20 @@ class Sandbox:
         if not request.attach_only and unpacks != len(payloads):
             raise ValueError(f"{unpacks} unpack operations, {len(payloads)} payloads")
         limits = execs.Limits(total_seconds or _patience(request), IDLE_SECONDS)
-        line = await self._lines.take(self.pin, [self._helper, "phase"], limits, checked=checked)
+        copy = await self._exec.copies.take(self.pin.node) if payloads else places.Place()
         try:
-            final = await self._on(line.stream, request, payloads, on_started)
-        except BaseException:
-            await self._lines.drop(line)
-            raise
+            line = await self._lines.take(self.pin, [self._helper, "phase"], limits, checked=checked)
+            try:
+                final = await self._on(line.stream, request, payloads, _Start(on_started, copy, stay_seconds))
+            except BaseException:
+                await self._lines.drop(line)
+                raise
+        finally:
+            copy.release()
         # The answer is complete: whatever becomes of the line now is not on anybody's way.
+        if isinstance(final, Going):
+            self._lines.end(line)
+            return final
         if request.keep and final.get("event") == "done":
             self._lines.give(line)
         else:
@@ -148,7 +178,8 @@ class Sandbox:
         case.
 
         `scrub`: secrets; the helper writes `*` for each of their bytes, in the contents of regular files that are
-        not at or below a path of `scrub_except`. ValueError for values beyond the bounds above.
+        not at or below a path of `scrub_except`. ValueError for values beyond the bounds of
+        `scrubbing`.
         """
         wire = {
             "protocol": protocol.PROTOCOL,
@@ -156,13 +187,13 @@ class Sandbox:
             "maxBytes": max_bytes,
             "maxEntries": max_entries,
             "maxFileBytes": max_file_bytes,
-            "scrub": _scrub(scrub),
+            "scrub": scrubbing.encoded(scrub),
             "scrubExcept": list(scrub_except),
         }
         bound = max_bytes + PACK_OVERHEAD * (max_entries + 256)
         limits = execs.Limits(total_seconds, IDLE_SECONDS)
         try:
-            async with self._packing(wire, limits, checked) as stream:
+            async with self._exec.copies.at(self.pin.node), self._packing(wire, limits, checked) as stream:
                 with contextlib.suppress(errors.InputRefused):
                     await stream.close_stdin()
                 trailer = await self._receive(stream, sink, bound)
@@ -193,7 +224,7 @@ class Sandbox:
         }
         sent: list[frames.Trailer] = []
         limits = execs.Limits(total_seconds, IDLE_SECONDS)
-        async with self._call("unpack", wire, limits, checked) as stream:
+        async with self._exec.copies.at(self.pin.node), self._call("unpack", wire, limits, checked) as stream:
             async with execs.alongside(_send(stream, [payload], sent)):
                 answer = await anext(_events(stream), None)
             if answer is None:
@@ -206,7 +237,7 @@ class Sandbox:
         self, wire: Mapping[str, Any], limits: execs.Limits, checked: bool
     ) -> AsyncIterator[execs.ExecStream]:
         """A stream on which the archive comes: the pod's waiting one, else one of its own."""
-        line = self._lines.waiting(self.pin, limits)
+        line = await self._lines.waiting(self.pin, limits)
         if line is None:
             async with self._call("pack", wire, limits, checked) as stream:
                 yield stream
@@ -234,13 +265,13 @@ class Sandbox:
         stream: execs.ExecStream,
         request: phases.PhaseRequest,
         payloads: Sequence[transfer.Payload],
-        on_started: Callable[[Started], Awaitable[None]] | None,
-    ) -> Mapping[str, Any]:
+        start: "_Start",
+    ) -> Mapping[str, Any] | Going:
         with contextlib.suppress(errors.InputRefused):  # `wait()` tells why
             await stream.send(frames.request(request.to_wire()))
         # stdin stays open to the end: the helper takes its end for the client's.
         async with contextlib.AsyncExitStack() as sending:
-            final = await self._until_final(stream, payloads, on_started, sending)
+            final = await self._until_final(stream, request, payloads, start, sending)
         if final is None:
             raise self._failed("phase", await stream.wait())
         return final
@@ -248,27 +279,45 @@ class Sandbox:
     async def _until_final(
         self,
         stream: execs.ExecStream,
+        request: phases.PhaseRequest,
         payloads: Sequence[transfer.Payload],
-        on_started: Callable[[Started], Awaitable[None]] | None,
+        start: "_Start",
         sending: contextlib.AsyncExitStack,
-    ) -> Mapping[str, Any] | None:
-        prepared: tuple[Mapping[str, Any], ...] = ()
-        async for event in _events(stream):
-            match event:
-                case {"event": "alive"}:
-                    pass
-                case {"event": "send"}:
-                    await sending.enter_async_context(execs.alongside(_send(stream, payloads, [])))
-                case {"event": "prepared"}:
-                    prepared = tuple(event.get("results") or ())
-                case {"event": "started", "startedAt": str(at)}:
-                    if on_started is not None:
-                        await on_started(Started(at, event.get("attached") is True, prepared))
-                case {"event": "done" | "failed" | "unknown"}:
-                    return event
-                case _:
-                    raise errors.ProtocolError(f"unknown event {str(event)[:200]}", where=self.pin.where)
+    ) -> Mapping[str, Any] | Going | None:
+        decoder, leaves = frames.LineDecoder(), None
+        try:
+            async with asyncio.timeout(None) as patience:
+                async for chunk in stream.stdout():
+                    for event in decoder.feed(chunk):
+                        match event:
+                            case {"event": "alive"}:
+                                pass
+                            case {"event": "send"}:
+                                await sending.enter_async_context(execs.alongside(_send(stream, payloads, [])))
+                            case {"event": "prepared"}:
+                                start.prepared = tuple(event.get("results") or ())
+                            case {"event": "started", "startedAt": str(at)}:
+                                patience.reschedule(None)
+                                leaves = await start.seen(self._time(at), event, stream, runs=bool(request.runs))
+                            case {"event": "running"} if start.at is not None:
+                                return Going(start.at)
+                            case {"event": "done" | "failed" | "unknown"}:
+                                return event
+                            case _:
+                                raise errors.ProtocolError(f"unknown event {str(event)[:200]}", where=self.pin.where)
+                    # Half a line is the end on its way: it is waited for, within the stream's own limits.
+                    patience.reschedule(None if decoder.pending else leaves)
+        except TimeoutError:
+            if not patience.expired() or start.at is None:
+                raise
+            return Going(start.at)
         return None
+
+    def _time(self, at: str) -> str:
+        try:
+            return phases.parse_time(at)
+        except ValueError as error:
+            raise errors.ProtocolError(f"a start at {at[:100]!r}, which is no time", where=self.pin.where) from error
 
     def _final(self, request: phases.PhaseRequest, event: Mapping[str, Any]) -> phases.PhaseResult:
         where = f"{self.pin.where}, phase {request.phase}"
@@ -319,6 +368,31 @@ class Sandbox:
         )
 
 
+@dataclass
+class _Start:
+    """The moment a phase runs: what is told then, given back, and decided about staying."""
+
+    tell: Callable[[Started], Awaitable[None]] | None
+    copy: places.Place
+    stay_seconds: float | None
+    prepared: tuple[Mapping[str, Any], ...] = ()
+    at: str | None = None
+
+    async def seen(self, at: str, event: Mapping[str, Any], stream: execs.ExecStream, *, runs: bool) -> float | None:
+        """The loop's time at which to leave; None: stay. `runs`: there is something to wait for."""
+        self.at = at
+        self.copy.release()
+        attached = event.get("attached") is True
+        waits = runs or attached  # else it is done already
+        rests = waits and stream.rest()
+        if self.tell is not None:
+            await self.tell(Started(at, attached, self.prepared))
+        if self.stay_seconds is None or not waits:
+            return None
+        seconds = self.stay_seconds if rests else min(MOMENT_SECONDS, self.stay_seconds)
+        return asyncio.get_running_loop().time() + seconds
+
+
 async def _events(stream: execs.ExecStream) -> AsyncIterator[dict[str, Any]]:
     decoder = frames.LineDecoder()
     async for chunk in stream.stdout():
@@ -367,26 +441,6 @@ def _count(extra: Mapping[str, Any], key: str) -> int:
     """The sandbox may say anything; what is no number counts for nothing."""
     value = extra.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
-
-
-def scrubbable(values: Sequence[bytes]) -> list[bytes]:
-    """Those of these values that the helper takes at once, in their order."""
-    chosen: list[bytes] = []
-    total = 0
-    for value in values:
-        if SCRUB_MIN_BYTES <= len(value) <= SCRUB_MAX_BYTES and total + len(value) <= SCRUB_MAX_TOTAL:
-            chosen.append(value)
-            total += len(value)
-    return chosen[:SCRUB_MAX_VALUES]
-
-
-def _scrub(values: Sequence[bytes]) -> list[str]:
-    """Refused here, where the caller is to blame; never with a value in the message."""
-    if len(values) > SCRUB_MAX_VALUES or sum(map(len, values)) > SCRUB_MAX_TOTAL:
-        raise ValueError(f"more than {SCRUB_MAX_VALUES} values or {SCRUB_MAX_TOTAL} bytes to scrub")
-    if any(not SCRUB_MIN_BYTES <= len(value) <= SCRUB_MAX_BYTES for value in values):
-        raise ValueError(f"a value to scrub has between {SCRUB_MIN_BYTES} and {SCRUB_MAX_BYTES} bytes")
-    return [base64.b64encode(value).decode("ascii") for value in values]
 
 
 def _skipped(answer: Mapping[str, Any]) -> tuple[Skipped, ...]:

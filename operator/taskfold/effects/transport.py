@@ -5,6 +5,7 @@ whether the server may have seen the request. A transport never repeats anything
 real one; any other that keeps to `Transport` serves the same client.
 """
 
+import errno
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -224,6 +225,8 @@ def _error(status: int, phrase: str, headers: Mapping[str, str], body: bytes) ->
 
 
 def _unreachable(error: Exception, server: str, where: str) -> errors.Unavailable:
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return errors.NoDescriptors(f"no free descriptor for a connection to {server}", where=where)
     unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
     text = str(error) or type(error).__name__
     return errors.Unavailable(

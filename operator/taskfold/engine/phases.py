@@ -1,14 +1,17 @@
 """From a plan's `RunPhase` to the exchange with the sandbox: variables, the request, its archives.
 
 Guarantees: secrets are read at the moment of use and go over stdin only; the same nonce always means the same phase,
-so an exchange may be begun again after any break; archives come from the run's snapshot.
+so an exchange may be begun again after any break; archives come from the run's snapshot. A phase that has started is
+attached to and nothing else: neither secrets nor files are read for it again.
 """
 
+import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import taskfold
-from taskfold.api.status import JournalPhase
+from taskfold.api.status import JournalEntry, JournalPhase
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
 from taskfold.build import environment as env_builder
@@ -19,10 +22,11 @@ from taskfold.contract import folder as folders
 from taskfold.contract.errors import TaskError
 from taskfold.decide import status as to
 from taskfold.decide.pod import PodView
-from taskfold.decide.world import RunWorld, VerifierWorld
+from taskfold.decide.world import PhaseReport, PhaseWaiting, RunWorld, Signal, VerifierWorld
 from taskfold.effects import errors, transfer
 from taskfold.effects import exec as execs
-from taskfold.effects.sandbox import Sandbox, Started
+from taskfold.effects import sandbox as sandboxes
+from taskfold.effects.sandbox import Going, Sandbox, Started
 from taskfold.engine import secrecy
 from taskfold.engine.activities import Exchange
 from taskfold.engine.outcome import Outcome
@@ -42,14 +46,23 @@ class Phases:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
-    def of_run(self, phase: JournalPhase, nonce: str, world: RunWorld) -> Exchange:
+    def of(self, phase: JournalPhase, nonce: str, world: RunWorld | VerifierWorld, signal: Signal) -> Exchange:
+        """The exchange for a phase of this world. `signal`: what is known about its end."""
+        if isinstance(world, RunWorld):
+            return self.of_run(phase, nonce, world, signal)
+        return self.of_verifier(phase, nonce, world, signal)
+
+    def of_run(self, phase: JournalPhase, nonce: str, world: RunWorld, signal: Signal) -> Exchange:
         """The seed phase or the agent's phase of a TaskRun."""
         run, task, pod = world.run, world.task, world.pod
         if task is None or pod is None or world.image_user is None:
             raise RuntimeError(f"phase {phase} without task, pod or image user")
         sandbox = requests.Sandbox(run, task, world.recorded, world.image_user)
+        attached = self._attached(phase, nonce, world.phases.get(nonce), run.status.journal, signal)
+        if attached is not None:
+            return functools.partial(self._attach, run, pod, attached)
 
-        async def exchange(on_started: OnStarted) -> PhaseResult:
+        async def exchange(on_started: OnStarted) -> PhaseResult | Going:
             if phase is JournalPhase.SEED:
                 return await self._send(sandbox, pod, requests.seed(sandbox, nonce), (), on_started)
             env = await self._agent_env(sandbox)
@@ -59,14 +72,17 @@ class Phases:
 
         return exchange
 
-    def of_verifier(self, phase: JournalPhase, nonce: str, world: VerifierWorld) -> Exchange:
+    def of_verifier(self, phase: JournalPhase, nonce: str, world: VerifierWorld, signal: Signal) -> Exchange:
         """The hooks or the verification of a VerifierRun."""
         run, task, pod = world.run, world.task, world.pod
         if run is None or task is None or pod is None or world.image_user is None:
             raise RuntimeError(f"phase {phase} without run, task, pod or image user")
         sandbox = requests.Sandbox(run, task, world.recorded, world.image_user)
+        attached = self._attached(phase, nonce, world.phases.get(nonce), world.verifier.status.journal, signal)
+        if attached is not None:
+            return functools.partial(self._attach, run, pod, attached)
 
-        async def exchange(on_started: OnStarted) -> PhaseResult:
+        async def exchange(on_started: OnStarted) -> PhaseResult | Going:
             if phase is JournalPhase.HOOKS:
                 env = await self._sandbox_env(sandbox)
                 return await self._send(sandbox, pod, requests.hooks(sandbox, nonce, env), (), on_started)
@@ -79,6 +95,37 @@ class Phases:
 
         return exchange
 
+    def _attached(
+        self,
+        phase: JournalPhase,
+        nonce: str,
+        report: PhaseReport | None,
+        journal: Sequence[JournalEntry],
+        signal: Signal,
+    ) -> "_Attach | None":
+        """The request for a phase that is known to have started, and how long to stay for its end."""
+        looks = isinstance(report, PhaseWaiting)
+        if not looks and not any(entry.nonce == nonce and entry.started_at is not None for entry in journal):
+            return None
+        # A look only asks whether the phase is done. One that follows a signal, or a break, expects the end.
+        stay = sandboxes.MOMENT_SECONDS if looks and signal is not Signal.GIVEN else self._stay
+        return _Attach(PhaseRequest(nonce, phase.value, attach_only=True, keep=True), stay)
+
+    @property
+    def _stay(self) -> float:
+        return self._parts.settings.waiting.stream_seconds
+
+    async def _attach(
+        self, run: TaskRun, pod: PodView, attach: "_Attach", on_started: OnStarted
+    ) -> PhaseResult | Going:
+        exchange = Sandbox(self._parts.exec, _pin(run.metadata.namespace, pod), lines=self._parts.lines)
+        found = await exchange.begin_phase(
+            attach.request, (), on_started=on_started, stay_seconds=attach.stay_seconds, checked=True
+        )
+        if isinstance(found, Going):
+            return found
+        return secrecy.hidden(found, await secrecy.values(run, self._parts.sources))
+
     async def _send(
         self,
         sandbox: requests.Sandbox,
@@ -87,21 +134,28 @@ class Phases:
         parts: Sequence[str],
         on_started: OnStarted,
         *more: transfer.Payload,
-    ) -> PhaseResult:
+    ) -> PhaseResult | Going:
         """The exchange itself; `parts` are the folders of the snapshot that go along, in order, then `more`."""
         admitted = sandbox.run.status.admitted
         namespace = sandbox.run.metadata.namespace
         exchange = Sandbox(self._parts.exec, _pin(namespace, pod), lines=self._parts.lines)
         secrets = await secrecy.values(sandbox.run, self._parts.sources)
-        request = replace(request, keep=True)
+        begin = functools.partial(exchange.begin_phase, replace(request, keep=True), checked=True)
         if not parts:
-            return secrecy.hidden(await exchange.run_phase(request, (), on_started=on_started, checked=True), secrets)
-        if admitted is None or admitted.task_digest is None:
+            found = await begin((), on_started=on_started, stay_seconds=self._stay)
+        elif admitted is None or admitted.task_digest is None:
             raise RuntimeError("a phase with files of a run that is not admitted")
-        async with self._parts.snapshots.open(namespace, admitted.task_digest) as folder:
-            payloads = [*(transfer.from_folder(folders.subtree(folder, part)) for part in parts), *more]
-            result = await exchange.run_phase(request, payloads, on_started=on_started, checked=True)
-        return secrecy.hidden(result, secrets)
+        else:
+            async with contextlib.AsyncExitStack() as files:
+                folder = await files.enter_async_context(self._parts.snapshots.open(namespace, admitted.task_digest))
+                payloads = [*(transfer.from_folder(folders.subtree(folder, part)) for part in parts), *more]
+
+                async def sent(started: Started) -> None:
+                    await files.aclose()  # what waits for an end holds no file
+                    await on_started(started)
+
+                found = await begin(payloads, on_started=sent, stay_seconds=self._stay)
+        return found if isinstance(found, Going) else secrecy.hidden(found, secrets)
 
     async def _trajectory(self, sandbox: requests.Sandbox, pod: PodView) -> bytes | None:
         """The agent's own transcript, as it was the moment the agent ended."""
@@ -158,6 +212,12 @@ class Phases:
             return await reading
         except Outcome as missing:
             raise NotReady(missing.message) from missing
+
+
+@dataclass(frozen=True)
+class _Attach:
+    request: PhaseRequest
+    stay_seconds: float
 
 
 def _pin(namespace: str, pod: PodView) -> execs.PodPin:

@@ -6,3 +6,6 @@ keys are ignored, missing ones are errors. Never does I/O: `effects.sandbox` car
 
 PROTOCOL = 1
 """The version that both sides must name; pods carry it in the label `taskfold.dev/protocol`."""
+
+SPOKEN = frozenset({PROTOCOL})
+"""Versions of pods that this operator goes on with: its own, and from the first release on the one before."""

@@ -291,8 +291,8 @@ def parse_result(nonce: str, wire: Mapping[str, Any]) -> PhaseResult:
     try:
         return PhaseResult(
             nonce=nonce,
-            started_at=_time(wire["startedAt"]),
-            ended_at=_time(wire["endedAt"]),
+            started_at=parse_time(wire["startedAt"]),
+            ended_at=parse_time(wire["endedAt"]),
             prepared=tuple(dict(op) for op in wire.get("prepared") or ()),
             runs=tuple(_run_result(run) for run in wire.get("runs") or ()),
             files={file["path"]: _read_file(file) for file in wire.get("files") or ()},
@@ -304,7 +304,8 @@ def parse_result(nonce: str, wire: Mapping[str, Any]) -> PhaseResult:
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
-def _time(value: object) -> str:
+def parse_time(value: object) -> str:
+    """A time as the helper writes it, unchanged. ValueError if it is none."""
     if not isinstance(value, str) or not _TIME.fullmatch(value):
         raise ValueError(f"{value!r} is not a time")
     return value
