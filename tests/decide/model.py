@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.decide import worlds
 
+from taskfold.api import names
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import JournalPhase
@@ -38,6 +39,18 @@ from taskfold.protocol.phase import PhaseResult, User
 MANY = ", ".join(f'"r{number}": 1' for number in range(200))
 """More rewards than a status holds."""
 
+OWN_LIMIT = 'Container main exceeded its local ephemeral storage limit "1Gi". '
+ENDED = {
+    pods.MAIN: pods.view(worlds.pod_object({"containerStatuses": [worlds.stopped("Error", 137)]})).containers["main"]
+}
+LOSSES: tuple[dict[str, Any], ...] = (
+    {"reason": "Evicted"},
+    {"reason": "Evicted", "message": OWN_LIMIT},
+    {"reason": "DeadlineExceeded"},
+    {"containers": ENDED, "phase": "Failed"},
+)
+"""What may become of a sandbox that works: nobody's fault, the agent's, or undecided. It may be gone too."""
+
 Pick = Callable[[Sequence[Any]], Any]
 """Chooses one: a Hypothesis draw, or the first for a calm world."""
 
@@ -52,23 +65,38 @@ class Sandbox:
 
 @dataclass
 class Cluster:
-    """The run, its VerifierRun, its pods, the store, and this operator process's memory."""
+    """The run, its VerifierRuns by name, its pods, the store by prefix, and this operator process's memory."""
 
     run: TaskRun
     task: Task
     now: datetime = worlds.NOW
-    verifier: VerifierRun | None = None
+    verifiers: dict[str, VerifierRun] = field(default_factory=dict)
     sandboxes: dict[str, Sandbox] = field(default_factory=dict)
     reports: dict[str, PhaseReport] = field(default_factory=dict)
-    collected: dict[str, object] | None = None
-    row: plans.StoreRow | None = None
-    rewards: dict[str, float] | None = None
+    collected: dict[str, dict[str, object]] = field(default_factory=dict)
+    rows: dict[str, plans.StoreRow] = field(default_factory=dict)
+    rewards: dict[str, dict[str, float]] = field(default_factory=dict)
     refusing: bool = False
     """The API server takes no VerifierRun for now."""
     image_user: User | None = None
     agent_starts: list[tuple[int, str]] = field(default_factory=list)
     """(attempt, pod uid) of each start of the agent's own program."""
     nonces: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def attempt(self) -> int:
+        attempts = self.run.status.attempts
+        return attempts[-1].number if attempts else 1
+
+    @property
+    def verifier(self) -> VerifierRun | None:
+        """The VerifierRun of the current attempt."""
+        return self.verifiers.get(names.verifier(worlds.NAME, self.attempt))
+
+    @property
+    def prefix(self) -> str:
+        """The current attempt's place in the store."""
+        return worlds.PREFIX.replace("/1/", f"/{self.attempt}/")
 
     # -- what the operator does ------------------------------------------------------------------------------------
 
@@ -96,19 +124,22 @@ class Cluster:
             if old.reward is not None:
                 assert plan.status.reward == old.reward, "a reward changed"
             if plan.status.complete:
-                assert self.row is not None, "complete before its row was durable"
+                assert set(self.rows) == {self.prefix}, "complete before its row was durable, or with another's"
         if plan.status is not None or plan.note is not None:
             status = statuses.wished(self.run, plan.status or old, plan.note, self.now)
             self.run = self.run.model_copy(update={"status": status})
 
-    def reconcile_verifier(self) -> None:
-        """One reconcile of the VerifierRun."""
-        if self.verifier is None:
-            return
-        world = self._verifier_world()
+    def reconcile_verifiers(self) -> None:
+        """One reconcile of each VerifierRun, those of lost attempts included."""
+        for name in list(self.verifiers):
+            self._reconcile_verifier(name)
+
+    def _reconcile_verifier(self, name: str) -> None:
+        verifier = self.verifiers[name]
+        world = self._verifier_world(verifier)
         plan = verifierrun.decide(world)
         assert plan == verifierrun.decide(world), "the same world gave two plans"
-        old = self.verifier.status
+        old = verifier.status
         if old.complete:
             assert plan is plans.NOTHING
         for effect in plan.effects:
@@ -118,10 +149,10 @@ class Cluster:
             assert isinstance(effect, plans.RunPhase)
             assert effect.nonce in to.current_nonces(old), "sent under a nonce that is not in the status"
             assert self.run.status.verifier is not None
-            assert self.run.status.verifier.uid == self.verifier.metadata.uid, "before the pod was handed over"
+            assert self.run.status.verifier.uid == verifier.metadata.uid, "before the pod was handed over"
             self._apply(effect)
         if plan.status is not None:
-            self.verifier = self.verifier.model_copy(update={"status": plan.status})
+            self.verifiers[name] = verifier.model_copy(update={"status": plan.status})
 
     def restart(self) -> None:
         """The operator's process is another one now."""
@@ -148,7 +179,7 @@ class Cluster:
         if view.deleting:
             return None
         if view.main is not None and view.main.running:
-            return pick([view, view, view, view, replace(view, reason="Evicted"), None])
+            return pick([view, view, view, view, *(replace(view, **change) for change in LOSSES), None])
         if pods.loss(view) is not None:
             return view
         record = worlds.stopped("Completed", 0, '{"uid": 0, "gid": 0, "groups": []}', name="record")
@@ -203,7 +234,7 @@ class Cluster:
         return f"{next(self.nonces):032x}", f"{next(self.nonces):032x}"
 
     def _journal(self) -> list[Any]:
-        return [*self.run.status.journal, *(self.verifier.status.journal if self.verifier else ())]
+        return [*self.run.status.journal, *(e for each in self.verifiers.values() for e in each.status.journal)]
 
     def _run_world(self) -> RunWorld:
         status = self.run.status
@@ -223,17 +254,16 @@ class Cluster:
             phases=self._reports(status.journal),
             image_user=self.image_user,
             verifier=self.verifier,
-            store_prefix=worlds.PREFIX,
-            collected=self.collected if final and status.store else None,
-            row_stored=self.row is not None,
+            store_prefix=self.prefix,
+            collected=self.collected.get(self.prefix) if final and status.store else None,
+            row_stored=self.prefix in self.rows,
         )
 
-    def _verifier_world(self) -> VerifierWorld:
-        assert self.verifier is not None
+    def _verifier_world(self, verifier: VerifierRun) -> VerifierWorld:
         attempt = self.run.status.attempts[-1]
         sandbox = self.sandboxes.get(attempt.pod_name or "")
         return VerifierWorld(
-            verifier=self.verifier,
+            verifier=verifier,
             spec_digest=worlds.SPEC_DIGEST,
             now=self.now,
             nonces=self._fresh(),
@@ -241,7 +271,7 @@ class Cluster:
             run=self.run,
             task=self.task,
             pod=sandbox.view if sandbox else None,
-            phases=self._reports(self.verifier.status.journal),
+            phases=self._reports(verifier.status.journal),
             image_user=self.image_user,
         )
 
@@ -261,24 +291,29 @@ class Cluster:
             case plans.RunPhase(nonce=nonce):
                 if not isinstance(self.reports.get(nonce), PhaseDone):
                     self.reports[nonce] = PhaseActive()
-            case plans.CreateVerifierRun():
-                self.verifier = self.verifier or worlds.verifier()
-            case plans.CancelVerifierRun():
-                assert self.verifier is not None
-                spec = self.verifier.spec.model_copy(update={"cancel": True})
-                self.verifier = self.verifier.model_copy(update={"spec": spec})
-            case plans.Collect():
-                self.collected = self.collected or {"error": ""}
+            case plans.CreateVerifierRun(name=name, attempt=attempt):
+                assert (name, attempt) == (names.verifier(worlds.NAME, self.attempt), self.attempt)
+                made = worlds.verifier()
+                uid = {"name": name, "uid": f"uid-{name}"}
+                made = made.model_copy(update={"metadata": made.metadata.model_copy(update=uid)})
+                self.verifiers.setdefault(name, made)
+            case plans.CancelVerifierRun(name=name):
+                spec = self.verifiers[name].spec.model_copy(update={"cancel": True})
+                self.verifiers[name] = self.verifiers[name].model_copy(update={"spec": spec})
+            case plans.Collect(prefix=prefix):
+                assert prefix == self.prefix, "files in another attempt's place"
+                self.collected.setdefault(prefix, {"error": ""})
             case plans.ForgetPhases(nonces=nonces):
                 for nonce in nonces:
                     self.reports.pop(nonce, None)
             case plans.StoreImageUser():
                 self.image_user = worlds.ROOT
-            case plans.StoreRow():
-                assert self.collected is not None, "a row before the files"
-                self.row = self.row or effect
-            case plans.StoreRewards(rewards=rewards):
-                self.rewards = self.rewards or dict(rewards)
+            case plans.StoreRow(prefix=prefix):
+                assert prefix in self.collected, "a row before the files"
+                self.rows.setdefault(prefix, effect)
+            case plans.StoreRewards(prefix=prefix, rewards=rewards):
+                assert prefix == self.prefix, "rewards in another attempt's place"
+                self.rewards.setdefault(prefix, dict(rewards))
             case plans.StoreSnapshot() | plans.StoreRecordedImage():
                 pass
             case plans.DeleteRun():

@@ -1,6 +1,7 @@
 """Whole lives of runs in a model world: whatever happens, the promises hold and the run completes."""
 
 import collections
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -10,35 +11,60 @@ from tests.decide.model import Cluster
 
 from taskfold.api.phases import Phase
 from taskfold.api.status import MAX_REWARDS
+from taskfold.decide import losses
+from taskfold.decide.losses import Fault
 
 CHAOS, CALM = 25, 60
 HOOKED = worlds.task('verifier.collect = [{ command = "true" }]')
 
 
-def calm(cluster: Cluster) -> int:
-    """Nothing goes wrong any more: steps until the run is complete."""
+def calm(cluster: Cluster, until: Callable[[Cluster], object] = lambda cluster: cluster.run.status.complete) -> int:
+    """Nothing goes wrong any more: steps until the run is complete, or wherever it shall be."""
     for step in range(CALM):
-        if cluster.run.status.complete:
+        if until(cluster):
             return step
         cluster.reconcile_run()
-        cluster.reconcile_verifier()
+        cluster.reconcile_verifiers()
         cluster.happen(lambda choices: choices[0])
-    raise AssertionError(f"not complete after {CALM} steps: {cluster.run.status!r}")
+    raise AssertionError(f"not there after {CALM} steps: {cluster.run.status!r}")
+
+
+def losses_are_what_was_asked_for(cluster: Cluster) -> None:
+    """Attempts are bounded and were lost by nobody's fault; a 0 that nobody graded was asked for and is the agent's."""
+    run, status = cluster.run, cluster.run.status
+    allowed = run.spec.retries.infrastructure if run.spec.retries else 0
+    assert [each.number for each in status.attempts] == list(range(1, len(status.attempts) + 1))
+    assert len(status.attempts) <= 1 + allowed
+    assert all(losses.fault_of(each.reason or "") is Fault.NOBODY for each in status.attempts[:-1])
+    assert all(each.end_time for each in status.attempts if status.complete)
+    fault = losses.fault_of(status.failure.reason) if status.failure is not None else None
+    if fault is not None and status.phase is Phase.SUCCEEDED:
+        assert (status.reward, fault) == ("0", Fault.AGENT)
+        assert run.spec.on_agent_caused_loss == "zero"
+    if fault is Fault.NOBODY and status.phase is Phase.MASKED and not run.spec.cancel:
+        assert len(status.attempts) == 1 + allowed, "an attempt that was asked for did not begin"
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.data(), st.sampled_from([worlds.ORACLE, worlds.NOP]), st.sampled_from([worlds.TASK, HOOKED]))
-def test_whatever_happens_the_promises_hold_and_the_run_completes(data, agent, task):
+@given(
+    st.data(),
+    st.sampled_from([worlds.ORACLE, worlds.NOP]),
+    st.sampled_from([worlds.TASK, HOOKED]),
+    st.sampled_from(["mask", "zero"]),
+    st.sampled_from([0, 0, 1, 3]),
+)
+def test_whatever_happens_the_promises_hold_and_the_run_completes(data, agent, task, by_agent, retries):
     def pick(choices):
         return choices[data.draw(st.integers(0, len(choices) - 1))]
 
-    cluster = Cluster(worlds.run(agent=agent), task)
+    asked = {"onAgentCausedLoss": by_agent, "retries": {"infrastructure": retries}}
+    cluster = Cluster(worlds.run(agent=agent, **asked), task)
     for _ in range(data.draw(st.integers(0, CHAOS))):
         match pick(["run", "verifier", "happen", "happen", "restart", "cancel", "refuse"]):
             case "run":
                 cluster.reconcile_run()
             case "verifier":
-                cluster.reconcile_verifier()
+                cluster.reconcile_verifiers()
             case "happen":
                 cluster.happen(pick)
             case "restart":
@@ -59,13 +85,13 @@ def test_whatever_happens_the_promises_hold_and_the_run_completes(data, agent, t
     assert (status.reward is not None) is (status.phase is Phase.SUCCEEDED)
     assert (status.failure is not None) or status.phase is Phase.SUCCEEDED
     if cluster.verifier is not None and len(cluster.verifier.status.rewards) >= MAX_REWARDS:
-        assert cluster.rewards is not None, "rewards that the status does not hold were lost"
-        assert len(cluster.rewards) == 200
+        assert len(cluster.rewards[cluster.prefix]) == 200, "rewards that the status does not hold were lost"
+    losses_are_what_was_asked_for(cluster)
     assert all(count == 1 for count in collections.Counter(cluster.agent_starts).values()), "started twice in a sandbox"
     started = [attempt for attempt, _ in cluster.agent_starts]
     assert len(started) == len(set(started)), "started twice within an attempt"
     cluster.reconcile_run()
-    cluster.reconcile_verifier()
+    cluster.reconcile_verifiers()
 
 
 @pytest.mark.parametrize("agent", [worlds.ORACLE, worlds.NOP, worlds.SCRIPT], ids=["oracle", "nop", "script"])
@@ -76,3 +102,27 @@ def test_when_all_goes_well_the_verifiers_reward_arrives(agent, task):
     assert (cluster.run.status.phase, cluster.run.status.reward) == (Phase.SUCCEEDED, "1")
     assert len(cluster.agent_starts) == (0 if agent is worlds.NOP else 1)
     assert cluster.sandboxes == {}
+
+
+def agent_at_work(cluster: Cluster) -> bool:
+    return bool(cluster.agent_starts) and cluster.run.status.phase is Phase.RUNNING
+
+
+def under_verification(cluster: Cluster) -> bool:
+    return cluster.run.status.phase is Phase.VERIFYING
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["same operator", "another operator"])
+@pytest.mark.parametrize("where", [agent_at_work, under_verification])
+def test_a_lost_attempt_is_followed_by_another_if_the_run_asks_for_it(where, restarted):
+    cluster = Cluster(worlds.run(retries={"infrastructure": 1}), worlds.TASK)
+    calm(cluster, where)
+    cluster.sandboxes.clear()
+    if restarted:
+        cluster.restart()
+    calm(cluster)
+    status = cluster.run.status
+    assert (status.phase, status.reward, status.store) == (Phase.SUCCEEDED, "1", "default/team/uid-run/2/")
+    assert [(each.number, each.reason) for each in status.attempts] == [(1, "PodDeleted"), (2, "VerdictReached")]
+    assert [attempt for attempt, _ in cluster.agent_starts] == [1, 2]
+    assert (set(cluster.rows), cluster.sandboxes) == ({"default/team/uid-run/2/"}, {})

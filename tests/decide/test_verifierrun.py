@@ -125,32 +125,6 @@ def test_the_pod_is_not_touched_before_it_is_handed_over(status):
     assert plan == plans.Plan(again=verifierrun.HANDOVER_SECONDS)
 
 
-LOST = {
-    "gone": (None, "PodDeleted", "provider_unavailable"),
-    "replaced": (worlds.ready(uid="another"), "PodDeleted", "provider_unavailable"),
-    "evicted": (worlds.evicted(), "PodEvicted", "provider_unavailable"),
-    "out of memory": (worlds.oom_killed(), "OOMKilled", "provider_oom_killed"),
-    "node lost": (worlds.seen({"reason": "NodeLost"}), "NodeLost", "provider_unavailable"),
-}
-
-
-@pytest.mark.parametrize(("pod", "reason", "kind"), LOST.values(), ids=LOST)
-@pytest.mark.parametrize("hooks", [False, True], ids=["verify", "hooks"])
-def test_a_lost_sandbox_masks(pod, reason, kind, hooks):
-    plan = verifierrun.decide(worlds.verifier_world(worlds.verifying(hooks=hooks), pod=pod))
-    failure = worlds.failure_of(plan)
-    assert plan.status is not None
-    assert (plan.status.phase, plan.status.masked, failure.reason, failure.kind) == (Phase.MASKED, True, reason, kind)
-
-
-@pytest.mark.parametrize("pod", [each[0] for each in LOST.values()], ids=LOST)
-def test_a_reward_that_was_read_stands_though_the_pod_is_lost(pod):
-    phases = worlds.done(worlds.VERIFY, TEST, files={verifierrun.REWARD_TXT: b"1"})
-    plan = verifierrun.decide(worlds.verifier_world(worlds.verifying(), pod=pod, phases=phases))
-    assert plan.status is not None
-    assert (plan.status.phase, plan.status.reward) == (Phase.SUCCEEDED, "1")
-
-
 def test_a_verdict_wins_over_cancel():
     phases = worlds.done(worlds.VERIFY, TEST, files={verifierrun.REWARD_TXT: b"1"})
     plan = verifierrun.decide(worlds.verifier_world(worlds.verifying(), cancel=True, phases=phases))
@@ -174,17 +148,6 @@ def test_test_sh_is_asked_for_until_it_has_ended(report, effects, reason):
     assert (plan.status, plan.effects, worlds.reason_of(plan)) == (None, effects, reason)
     assert plan.again is not None
     assert plan.again > 0
-
-
-REFUSED = {"Prepare": "Tampered", "Digest": "TransferFailed", "Unpack": "TransferFailed", "Protocol": "TransferFailed"}
-
-
-@pytest.mark.parametrize(("refusal", "reason"), REFUSED.items(), ids=REFUSED)
-def test_a_refusal_masks(refusal, reason):
-    phases = {worlds.VERIFY: PhaseRefused(refusal, "/tests is a mount")}
-    plan = verifierrun.decide(worlds.verifier_world(worlds.verifying(), phases=phases))
-    failure = worlds.failure_of(plan)
-    assert (worlds.phase_of(plan), failure.reason, failure.kind) == (Phase.MASKED, reason, "provider_unavailable")
 
 
 @pytest.mark.parametrize("report", [PhaseActive("x"), PhaseUnreached("no route", 9, 0.0)], ids=["active", "unreached"])
@@ -303,21 +266,6 @@ def test_a_verdict_counts(files, test, reward, kind, reason):
     assert (status.failure.kind if status.failure else None) == kind
     assert (status.verifier.return_code, status.verifier.timed_out) == (test.return_code, test.timed_out)
     assert plan.effects == ()
-
-
-MASKED = {
-    "test.sh could not be started": (({}), worlds.program("test", None, start_error="no bash"), "VerifierError"),
-    "test.sh was not started": ({}, worlds.program("other"), "VerifierError"),
-    "the reward cannot be read": ({"txt": FileState.UNREADABLE}, TEST, "TransferFailed"),
-}
-
-
-@pytest.mark.parametrize(("files", "test", "reason"), MASKED.values(), ids=MASKED)
-def test_what_could_not_be_graded_is_masked(files, test, reason):
-    plan = judged(test, **files)
-    assert plan.status is not None
-    assert (plan.status.phase, plan.status.reward, plan.status.masked) == (Phase.MASKED, None, True)
-    assert worlds.failure_of(plan).reason == reason
 
 
 def test_output_that_was_not_kept_is_a_warning():

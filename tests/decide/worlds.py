@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from taskfold import protocol
 from taskfold.api.conditions import Condition, summarize
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
@@ -288,7 +289,7 @@ def pod_object(
             "uid": POD_UID,
             "resourceVersion": "30",
             "creationTimestamp": ago(created),
-            "labels": {"taskfold.dev/run": NAME},
+            "labels": {"taskfold.dev/run": NAME, "taskfold.dev/protocol": str(protocol.PROTOCOL)},
             "ownerReferences": [{"kind": "TaskRun", "name": NAME, "uid": owner, "controller": True}],
             **metadata,
         },
@@ -297,11 +298,14 @@ def pod_object(
     }
 
 
-def container(state: Mapping[str, Any], *, name: str = "main", restarts: int = 0) -> dict[str, Any]:
-    """One container status."""
+def container(
+    state: Mapping[str, Any], *, name: str = "main", restarts: int = 0, last: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """One container status. `last`: its `lastState`."""
     return {
         "name": name,
         "state": dict(state),
+        "lastState": dict(last or {}),
         "restartCount": restarts,
         "ready": "running" in state,
         "image": "python:3.12-slim",
@@ -317,8 +321,8 @@ def runs(*, since: float = 12.0, restarts: int = 0) -> dict[str, Any]:
     return container({"running": {"startedAt": ago(since)}}, restarts=restarts)
 
 
-def stopped(reason: str, code: int, message: str = "", *, name: str = "main") -> dict[str, Any]:
-    told = {"reason": reason, "exitCode": code, "message": message, "startedAt": ago(12), "finishedAt": ago(1)}
+def stopped(reason: str, code: int, message: str = "", *, name: str = "main", ended: float = 1.0) -> dict[str, Any]:
+    told = {"reason": reason, "exitCode": code, "message": message, "startedAt": ago(12), "finishedAt": ago(ended)}
     return container({"terminated": told}, name=name)
 
 
@@ -348,6 +352,19 @@ def unscheduled(message: str = "0/3 nodes are available: 3 Insufficient memory."
 
 def oom_killed() -> pods.PodView:
     return seen({"phase": "Failed", "containerStatuses": [stopped("OOMKilled", 137)]})
+
+
+def disrupted(reason: str, *, failed: bool = False, status: str = "True", **metadata: Any) -> pods.PodView:
+    """With the condition DisruptionTarget; being deleted, as all but PodGC and the kubelet do it at the same time."""
+    condition = {"type": "DisruptionTarget", "status": status, "reason": reason}
+    deleted = {} if failed else {"deletionTimestamp": ago(0)}
+    found = {"phase": "Failed" if failed else "Running", "conditions": [condition], "containerStatuses": [runs()]}
+    return seen(found, **(deleted | metadata))
+
+
+def rejected(reason: str, message: str = "") -> pods.PodView:
+    """Refused by the kubelet: it says nothing about containers."""
+    return seen({"phase": "Failed", "reason": reason, "message": message})
 
 
 def evicted(message: str = "The node was low on resource: memory.") -> pods.PodView:

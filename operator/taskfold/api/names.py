@@ -21,3 +21,11 @@ def pod(run: str, attempt: int, try_number: int) -> str:
 def verifier(run: str, attempt: int) -> str:
     """The VerifierRun of one attempt."""
     return f"{run}-{attempt}-verify"
+
+
+WAITER = "wait-"
+
+
+def waiter(nonce: str) -> str:
+    """The container that waits for the end of this phase."""
+    return WAITER + nonce[:12]

@@ -59,17 +59,32 @@ class Reason(StrEnum):
     REWARD_MISSING = "RewardMissing"
     REWARD_INVALID = "RewardInvalid"
     VERIFIER_TIMED_OUT = "VerifierTimedOut"
+    VERIFIER_START_FAILED = "VerifierStartFailed"
     VERIFIER_ERROR = "VerifierError"
 
     SANDBOX_LOST = "SandboxLost"
+    SANDBOX_ENDED = "SandboxEnded"
+    SANDBOX_STOPPED = "SandboxStopped"
+    CONTAINER_RESTARTED = "ContainerRestarted"
+    CONTAINER_LOST = "ContainerLost"
+    IMAGE_LOST = "ImageLost"
+    INIT_CONTAINER_FAILED = "InitContainerFailed"
     POD_DELETED = "PodDeleted"
+    POD_REPLACED = "PodReplaced"
+    POD_NOT_ADMITTED = "PodNotAdmitted"
     POD_EVICTED = "PodEvicted"
+    POD_PREEMPTED = "PodPreempted"
+    POD_DRAINED = "PodDrained"
+    POD_DEADLINE_EXCEEDED = "PodDeadlineExceeded"
+    NODE_GONE = "NodeGone"
     NODE_LOST = "NodeLost"
+    NODE_SHUTDOWN = "NodeShutdown"
     OOM_KILLED = "OOMKilled"
     STORAGE_LIMIT_EXCEEDED = "StorageLimitExceeded"
-    SUPERVISOR_LOST = "SupervisorLost"
+    DISK_FULL = "DiskFull"
     TAMPERED = "Tampered"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
+    VERIFIER_RUN_DELETED = "VerifierRunDeleted"
 
     TRANSFER_FAILED = "TransferFailed"
     STORE_UNAVAILABLE = "StoreUnavailable"
@@ -142,9 +157,7 @@ MEANINGS: dict[Reason, Meaning] = {
     ),
     # Start of the pod.
     Reason.QUOTA_EXCEEDED: Meaning("A ResourceQuota leaves no room for the pod; the run waits, for a limited time."),
-    Reason.POD_REJECTED: Meaning(
-        "The API server or the node refuses the pod: an admission rule, Pod Security, a bad value."
-    ),
+    Reason.POD_REJECTED: Meaning("The API server refuses the pod: an admission rule, Pod Security, a bad value."),
     Reason.UNSCHEDULABLE: Meaning("No node takes the pod; the scheduler's words are in the message."),
     Reason.IMAGE_PULL_FAILED: Meaning("A node cannot pull an image of the pod."),
     Reason.IMAGE_UNREADABLE: Meaning(
@@ -166,28 +179,52 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.REWARD_MISSING: Meaning("The verifier wrote no reward; the run counts as 0."),
     Reason.REWARD_INVALID: Meaning("The reward that the verifier wrote is not valid; the run counts as 0."),
     Reason.VERIFIER_TIMED_OUT: Meaning("The verifier ran over its limit and wrote no reward; the run counts as 0."),
-    Reason.VERIFIER_ERROR: Meaning("The verifier could not be started; the run is masked."),
-    # Losses.
-    Reason.SANDBOX_LOST: Meaning("The sandbox is gone or was replaced or restarted, and no better cause is known."),
-    Reason.POD_DELETED: Meaning("Somebody deleted the pod."),
-    Reason.POD_EVICTED: Meaning("The node or the scheduler evicted the pod: pressure, preemption, a drain."),
-    Reason.NODE_LOST: Meaning("The node of the pod is gone or does not answer."),
+    Reason.VERIFIER_START_FAILED: Meaning(
+        "The sandbox cannot start test.sh, and what is in the way is no proof of tampering."
+    ),
+    Reason.VERIFIER_ERROR: Meaning("The VerifierRun could not be created in time; the run is masked."),
+    # Losses. docs/reference/losses.md says what each one means for the run.
+    Reason.SANDBOX_LOST: Meaning("The pod has ended, and no better cause is known."),
+    Reason.SANDBOX_ENDED: Meaning("The sandbox's first process ended, and with it the container."),
+    Reason.SANDBOX_STOPPED: Meaning("The sandbox's container was told to stop, and nothing says by whom."),
+    Reason.CONTAINER_RESTARTED: Meaning("The sandbox's container was started anew: what ran in it is gone."),
+    Reason.CONTAINER_LOST: Meaning(
+        "The node's container runtime no longer knows the container: it was lost, or the node was restarted."
+    ),
+    Reason.IMAGE_LOST: Meaning("The sandbox's container is to start anew, and the node cannot pull its image again."),
+    Reason.INIT_CONTAINER_FAILED: Meaning("An init container of the pod ended with an error."),
+    Reason.POD_DELETED: Meaning("The pod was deleted, and nothing in it says for which cause: as a user does it."),
+    Reason.POD_REPLACED: Meaning("Another pod has the sandbox's name: the pod was deleted and made again by somebody."),
+    Reason.POD_NOT_ADMITTED: Meaning("The node's kubelet refused the pod that the scheduler gave it."),
+    Reason.POD_EVICTED: Meaning("The kubelet evicted the pod because its node ran short of memory, disk or processes."),
+    Reason.POD_PREEMPTED: Meaning("A pod of a higher priority took the sandbox's place."),
+    Reason.POD_DRAINED: Meaning("The pod was evicted through the API, as a drain or an autoscaler does it."),
+    Reason.POD_DEADLINE_EXCEEDED: Meaning(
+        "The pod's own deadline ended it, which is far behind all limits: for very long no operator looked after it."
+    ),
+    Reason.NODE_GONE: Meaning("The pod's node is no longer in the cluster."),
+    Reason.NODE_LOST: Meaning("The pod's node does not answer, or a taint drove the pod from it."),
+    Reason.NODE_SHUTDOWN: Meaning("The pod's node was shut down."),
     Reason.OOM_KILLED: Meaning("The kernel killed the sandbox at its memory limit."),
     Reason.STORAGE_LIMIT_EXCEEDED: Meaning(
         "The kubelet evicted the pod because it used more storage than its own limit."
     ),
-    Reason.SUPERVISOR_LOST: Meaning("The helper that watched a phase is gone and left no result."),
+    Reason.DISK_FULL: Meaning("The sandbox has no room for the verifier's files: the disk is full."),
     Reason.TAMPERED: Meaning("The sandbox was provably altered so that it cannot be graded."),
     Reason.DEADLINE_EXCEEDED: Meaning(
         "A phase gave no result until the operator's own deadline, well after its limit."
     ),
+    Reason.VERIFIER_RUN_DELETED: Meaning("Somebody deleted the VerifierRun before it had a verdict."),
     # Around the run.
     Reason.TRANSFER_FAILED: Meaning("Files could not be copied into or out of the sandbox, or their checksums differ."),
     Reason.STORE_UNAVAILABLE: Meaning(
         "The store for kept files does not take what the run left; the operator tries again."
     ),
     Reason.COLLECT_FAILED: Meaning("Logs or artifacts could not be kept. The outcome stands."),
-    Reason.UNKNOWN_PROTOCOL: Meaning("The pod was made by an operator version whose protocol this one does not speak."),
+    Reason.UNKNOWN_PROTOCOL: Meaning(
+        "The pod was made by an operator version whose protocol this one does not speak: it waits for a newer version, "
+        "and gives an older one's pod up."
+    ),
     Reason.INTERNAL: Meaning("The operator met an error of its own; please report it with the message."),
 }
 

@@ -4,9 +4,9 @@ Guarantees: every setting has a default that is safe on a small cluster, and unk
 misspelt value in the chart is an error at start and not a silent default.
 """
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 
@@ -132,11 +132,32 @@ class ConcurrencySettings(_Settings):
     pod_starts: int = Field(default=8, ge=1)
     """Pods between creation and their container's start, over all runs."""
     connections: int = Field(default=512, ge=8)
-    """Open connections to the API server, execs included."""
+    """Calls to the API server at a time. It, `execs` and `waiting.streams` are lowered where the process may not open
+    enough files."""
     execs: int = Field(default=256, ge=1)
-    """Commands in sandboxes at a time, waits for long phases included."""
+    """Exchanges with sandboxes at a time: requests, preparations, copies. Waiting for an end is none."""
     execs_per_node: int = Field(default=64, ge=1)
     """The same for the sandboxes of one node."""
+    copies: int = Field(default=64, ge=1)
+    """Copies into and out of sandboxes at a time."""
+    copies_per_node: int = Field(default=16, ge=1)
+    """The same for the sandboxes of one node."""
+
+
+class WaitingSettings(_Settings):
+    """How the end of a phase is awaited: first on its stream, later without any connection."""
+
+    stream_seconds: float = Field(default=60, ge=0)
+    """How long the stream that started a phase stays open for its end. A phase that goes on is let go of."""
+    streams: int = Field(default=256, ge=1)
+    """Streams that wait at a time. Without a free place a phase is let go of at once."""
+    signal: bool = True
+    """Have an ephemeral container of the pod wait for the end of a phase that was let go of; its own end shows in the
+    pod's status. Where the cluster refuses it, and without it, the operator looks."""
+    look_seconds: float = Field(default=60, ge=1)
+    """Longest pause between two looks at a phase that nothing signals; each look is one short exec."""
+    signalled_look_seconds: float = Field(default=1800, ge=1)
+    """The same while a container waits for the phase and has not ended."""
 
 
 class SecretSettings(_Settings):
@@ -144,6 +165,47 @@ class SecretSettings(_Settings):
 
     require_label: bool = False
     """Admit only objects labelled `taskfold.dev/usable=true`."""
+
+
+RETRY_JITTER = 1.2
+"""A look at the lease comes up to so much later than `retrySeconds`, so that candidates do not ask in step."""
+
+
+class LeaderElectionSettings(_Settings):
+    """Which of several operators works, by a Lease. The times mean what they mean in client-go; the defaults are
+    shorter, so that another operator works within twenty seconds."""
+
+    enabled: bool = False
+    """Take the lease before anything else, and work only while it is held. The chart switches it on."""
+    lease_name: str = Field(default="taskfold", min_length=1, max_length=253)
+    """Name of the Lease: operators that serve the same namespaces have the same."""
+    lease_namespace: str = ""
+    """Its namespace. Empty: that of the operator's service account; outside of a cluster the kubeconfig's, else
+    `default`."""
+    lease_seconds: int = Field(default=12, ge=2, le=3600)
+    """How long the others wait, by their own clocks, after the last renewal that they saw."""
+    renew_seconds: float = Field(default=8, gt=0)
+    """A leader that could not renew for so long ends at once. Below `leaseSeconds`."""
+    retry_seconds: float = Field(default=2, gt=0)
+    """How often the lease is renewed, or looked at. Well below `renewSeconds`."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.lease_seconds > self.renew_seconds > self.retry_seconds * RETRY_JITTER:
+            raise ValueError(f"leaseSeconds > renewSeconds > {RETRY_JITTER:g} times retrySeconds must hold")
+        return self
+
+
+class JanitorSettings(_Settings):
+    """What is removed behind runs, and at which pace."""
+
+    finished_seconds: float = Field(default=60, ge=1)
+    """How often finished runs are looked at: for a time to live that was set late, and for leftover pods."""
+    deletes_per_second: float = Field(default=10, gt=0)
+    """Pace of all deletions of expired runs, and of leftover pods."""
+    force_delete_seconds: float | None = Field(default=None, ge=60)
+    """Remove a pod's object without the kubelet's word so long after its grace has ended. Unset: never. The end of
+    the object is not the end of its containers: on a node that is only cut off they go on."""
 
 
 class Settings(_Settings):
@@ -159,9 +221,17 @@ class Settings(_Settings):
     pod: PodSettings = PodSettings()
     limits: LimitSettings = LimitSettings()
     concurrency: ConcurrencySettings = ConcurrencySettings()
+    waiting: WaitingSettings = WaitingSettings()
     secrets: SecretSettings = SecretSettings()
-    resync_seconds: float = Field(default=180, ge=1)
-    """How often everything is listed anew, against events that never came."""
+    leader_election: LeaderElectionSettings = LeaderElectionSettings()
+    janitor: JanitorSettings = JanitorSettings()
+    resync_seconds: float = Field(default=30, ge=1)
+    """How often what is unfinished is compared with the API server, by names and versions, against events that never
+    came."""
+    look_seconds: float = Field(default=180, ge=1)
+    """Within how long every unfinished run is looked at, news or not."""
+    watch_silent_seconds: float = Field(default=70, ge=1)
+    """A watch without an event for so long is opened anew. The API server sends a bookmark every minute."""
     health_port: int = 8080
     """Port of the liveness probe, /healthz."""
     log_format: Literal["json", "text"] = "json"

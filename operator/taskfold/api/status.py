@@ -192,7 +192,8 @@ class Attempt(Model):
     try_time: Timestamp | None = Field(default=None, description="When its current try began. Unset: with the attempt.")
     end_time: Timestamp | None = Field(default=None, description="When the attempt ended. Unset while it goes on.")
     reason: Word | None = Field(
-        default=None, description="Reason why the attempt ended, from the closed list of reasons."
+        default=None,
+        description="Reason why the attempt ended, from the closed list of reasons: a loss, if another one followed.",
     )
     message: Text | None = Field(default=None, description="What happened, at most 512 characters.")
 
@@ -211,6 +212,10 @@ class JournalEntry(Model):
     )
     pod_name: Word | None = Field(default=None, description="Name of the pod.")
     pod_uid: Word | None = Field(default=None, alias="podUID", description="Uid of the pod that the phase is bound to.")
+    started_at: Timestamp | None = Field(
+        default=None,
+        description="When the phase started in the sandbox. Unset until it was seen to go on for a while.",
+    )
     ended_at: Timestamp | None = Field(
         default=None, description="When the phase was seen to be done. Unset until then."
     )

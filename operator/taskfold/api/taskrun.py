@@ -159,7 +159,8 @@ class Retries(Model):
         ge=0,
         le=MAX_ATTEMPTS - 1,
         description=(
-            "How many whole new attempts may follow a loss that is nobody's fault, 0 to 9. Above 0: not supported yet."
+            "How many whole new attempts may follow a loss after the agent's first instruction that is nobody's fault, "
+            "0 to 9."
         ),
     )
 
@@ -262,7 +263,7 @@ class TaskRunSpec(Spec):
         description=(
             "What a loss counts as that the agent can cause itself, such as its own memory limit. mask: "
             "left out of means. "
-            "zero: reward 0 (not supported yet)."
+            "zero: reward 0."
         ),
     )
     retries: Retries | None = Field(default=None, description="Automatic repetition of whole attempts. Unset: none.")

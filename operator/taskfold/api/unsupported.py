@@ -7,7 +7,7 @@ from typing import assert_never
 from . import common
 from .status import Mode
 from .task_source import FolderSource
-from .taskrun import AgentCausedLoss, Dialect, Security, SecurityProfile, TaskRun, TaskRunSpec
+from .taskrun import Dialect, Security, SecurityProfile, TaskRun, TaskRunSpec
 from .verifierrun import VerifierRun
 
 _REMEDIES = {
@@ -20,8 +20,6 @@ _REMEDIES = {
     "spec.mode": "Use shared.",
     "spec.security.profile": "Use root, or leave it out.",
     "spec.dialect": "Use gym, or leave it out.",
-    "spec.onAgentCausedLoss": "Use mask, or leave it out.",
-    "spec.retries.infrastructure": "Use 0, or leave it out.",
     "spec.source.runRef": "Grading again comes later: the operator makes VerifierRuns for its TaskRuns.",
 }
 
@@ -57,8 +55,6 @@ def _task_run(spec: TaskRunSpec) -> list[str]:
         "spec.mcpGrants": spec.mcp_grants is not None,
         "spec.composeOverlay": spec.compose_overlay is not None,
         "spec.security.profile": _profile(spec.security),
-        "spec.onAgentCausedLoss": spec.on_agent_caused_loss is not AgentCausedLoss.MASK,
-        "spec.retries.infrastructure": spec.retries is not None and spec.retries.infrastructure > 0,
         "spec.artifacts": bool(spec.artifacts),
     }
     return found + [path for path, is_set in checks.items() if is_set]

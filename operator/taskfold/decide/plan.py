@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from taskfold.api.reasons import Reason
 from taskfold.api.status import Status
 from taskfold.contract.images import RecordedImage
+from taskfold.decide.world import Signal
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,25 @@ class RunPhase:
     """Start the phase of this nonce, or attach to it. The outcome is found by its nonce."""
 
     phase: str
+    nonce: str
+    signal: Signal = Signal.NONE
+
+
+@dataclass(frozen=True)
+class RestPhase:
+    """The phase goes on by itself: look again later, at the pace that the signal allows. Nothing is sent."""
+
+    nonce: str
+    started_at: str
+    signal: Signal
+
+
+@dataclass(frozen=True)
+class AddWaiter:
+    """Have a container of the pod wait for the end of this phase. Where that is refused, nothing is lost."""
+
+    pod: str
+    uid: str
     nonce: str
 
 
@@ -121,6 +141,8 @@ Effect = (
     | DeletePod
     | StoreImageUser
     | RunPhase
+    | RestPhase
+    | AddWaiter
     | CreateVerifierRun
     | CancelVerifierRun
     | Collect

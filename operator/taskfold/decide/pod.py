@@ -1,15 +1,20 @@
 """What a pod's status says about a sandbox.
 
-Guarantees: every pod is in exactly one `Standing`, and a pod that is lost has one `Loss` with a reason of the closed
-enum. A container's end is read from `state.terminated`, never from the pod's `phase`, which comes a second later.
+Guarantees: every pod is in exactly one `Standing`, and a pod that is lost has one `Loss` with a cause of the table in
+`losses`. A container's end is read from `state.terminated`, never from the pod's `phase`, which comes a second later.
+A disruption counts only once the pod is being deleted or has failed: one that is announced may not go ahead. Why a
+container ended is told once the pod's phase says so too, see `settles`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from taskfold.api.reasons import Reason
+from taskfold import protocol
+from taskfold.api import names
+from taskfold.decide import status as to
+from taskfold.decide.losses import Cause, Loss
 
 MAIN = "main"
 RECORD = "record"
@@ -25,10 +30,44 @@ _START_REASONS = frozenset(
         "ContainerCannotRun",
     }
 )
+_NEVER_STARTED = frozenset({"StartError", "ContainerCannotRun"})
+"""Reasons of a `main` that the runtime could not start; with `restartPolicy: Never` it is terminated at once."""
+
+_VANISHED = frozenset({("ContainerStatusUnknown", 137), ("Unknown", 255)})
+"""(reason, exit code) that the kubelet and containerd give a container that they no longer find."""
+
+_TOLD_TO_STOP = frozenset({0, 143})
+"""What the helper ends with after a signal from outside of the sandbox; inside, nobody can send it one."""
+
+_SHUTDOWN = frozenset({"Terminated", "Shutdown", "NodeShutdown"})
+"""Reasons of pods that a kubelet ends, or refuses, because its node shuts down: since 1.22, before, and refused."""
+
+_OWN_LIMITS = (
+    "ephemeral local storage usage exceeds the total limit",
+    "exceeded its local ephemeral storage limit",
+    "exceeds the limit",
+)
+"""The kubelet's words when a pod, a container or an emptyDir is over its own limit; of pressure it speaks otherwise."""
+
+_DISRUPTIONS = {
+    "PreemptionByScheduler": Cause.PREEMPTED,
+    "EvictionByEvictionAPI": Cause.DRAINED,
+    "DeletionByPodGC": Cause.NODE_GONE,
+    "DeletionByTaintManager": Cause.NODE_LOST,
+}
+"""Reasons of the condition DisruptionTarget. The kubelet's own, TerminationByKubelet, comes with a `status.reason`."""
 
 
-_NODE_DISRUPTIONS = frozenset({"DeletionByTaintManager", "DeletionByPodGC"})
-"""Reasons of the condition DisruptionTarget that mean: the node does not answer, or is gone."""
+_ENDED_PHASES = frozenset({"Failed", "Succeeded"})
+
+_OF_MAIN = frozenset({Cause.OOM, Cause.STOPPED, Cause.FIRST_PROCESS_ENDED, Cause.CONTAINER_LOST, Cause.NEVER_STARTED})
+
+SETTLE_SECONDS = 900.0
+"""How long a container's end may stand alone, should its kubelet never come back: longer than a taint manager leaves a
+pod on a dead node, and than the node's clock is wrong."""
+
+SETTLE_LOOK_SECONDS = 5.0
+"""How soon such a pod is looked at again, should its event not come."""
 
 
 class Standing(StrEnum):
@@ -44,7 +83,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class ContainerView:
-    """One container status, flattened."""
+    """One container status, flattened. `ran`: it was started before what its state says now."""
 
     name: str
     running: bool
@@ -54,22 +93,18 @@ class ContainerView:
     reason: str | None
     message: str
     restarts: int
+    ran: bool
     image_id: str
     started_at: str
-
-
-@dataclass(frozen=True)
-class Loss:
-    """Why a sandbox is no longer there. `by_agent`: a loss that the agent can cause itself (C28)."""
-
-    reason: Reason
-    message: str
-    by_agent: bool
+    finished_at: str
 
 
 @dataclass(frozen=True)
 class PodView:
-    """A sandbox pod as it was last seen."""
+    """A sandbox pod as it was last seen. `protocol`: the version of the operator that made it, if it says so.
+
+    `waiters`: the containers that wait for the end of a phase. None of them makes or breaks a sandbox.
+    """
 
     name: str
     uid: str
@@ -85,6 +120,8 @@ class PodView:
     message: str
     containers: Mapping[str, ContainerView]
     annotations: Mapping[str, str]
+    protocol: int | None
+    waiters: Mapping[str, ContainerView] = field(default_factory=dict)
 
     @property
     def deleting(self) -> bool:
@@ -119,14 +156,30 @@ def view(pod: Mapping[str, Any]) -> PodView:
         phase=status.get("phase", "Pending"),
         node=(pod.get("spec") or {}).get("nodeName", ""),
         created=metadata.get("creationTimestamp", ""),
-        started_at=status.get("startTime", ""),
+        # By the scheduler's clock, which is the control plane's, if it is told: a node's own may be minutes off.
+        started_at=(scheduled.get("status") == "True" and scheduled.get("lastTransitionTime"))
+        or status.get("startTime", ""),
         schedule_message=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
         disruption=disruption.get("reason", "") if disruption.get("status") == "True" else "",
         reason=status.get("reason", ""),
         message=status.get("message", ""),
         containers={c["name"]: _container(c) for c in statuses},
         annotations=metadata.get("annotations") or {},
+        protocol=_version((metadata.get("labels") or {}).get(names.PROTOCOL, "")),
+        waiters=_waiters(pod),
     )
+
+
+def _waiters(pod: Mapping[str, Any]) -> dict[str, ContainerView]:
+    """Ephemeral containers are in the spec at once, and in the status once the kubelet has seen them."""
+    asked = (pod.get("spec") or {}).get("ephemeralContainers") or ()
+    told = {c["name"]: c for c in (pod.get("status") or {}).get("ephemeralContainerStatuses") or ()}
+    found = [c["name"] for c in asked if c["name"].startswith(names.WAITER)]
+    return {name: _container(told.get(name) or {"name": name}) for name in found}
+
+
+def _version(label: str) -> int | None:
+    return int(label) if label.isascii() and label.isdecimal() else None
 
 
 def _container(status: Mapping[str, Any]) -> ContainerView:
@@ -142,8 +195,10 @@ def _container(status: Mapping[str, Any]) -> ContainerView:
         reason=told.get("reason"),
         message=told.get("message") or "",
         restarts=status.get("restartCount", 0),
+        ran=status.get("restartCount", 0) > 0 or "terminated" in (status.get("lastState") or {}),
         image_id=status.get("imageID", ""),
         started_at=((state.get("running") or terminated or {}).get("startedAt")) or "",
+        finished_at=(terminated or {}).get("finishedAt") or "",
     )
 
 
@@ -176,39 +231,129 @@ def pull_is_hopeless(pod: PodView) -> bool:
     return any(c.waiting_reason in _HOPELESS_REASONS for c in pod.containers.values())
 
 
-GONE = Loss(Reason.POD_DELETED, "the pod is gone", by_agent=False)
+GONE = Loss(Cause.POD_DELETED, "the pod is gone")
 
 
-def loss(pod: PodView | None) -> Loss | None:
-    """The loss that this pod is, or None while it may still serve. An absent pod was deleted by someone."""
+def newer(pod: PodView) -> bool:
+    """The pod was made by a newer operator, which was rolled back: it is for that one to go on with."""
+    return pod.protocol is not None and pod.protocol > max(protocol.SPOKEN)
+
+
+def settles(pod: PodView, lost: Loss, now: str) -> bool:
+    """Whether the pod's own words about this loss are still to come.
+
+    The kubelet holds the pod's phase, reason and message back until all containers have ended, and writes both in that
+    order: an evicted pod looks for a moment as if its first process had ended by itself.
+    """
+    if lost.cause not in _OF_MAIN or pod.main is None or pod.deleting or pod.phase in _ENDED_PHASES:
+        return False
+    since = to.seconds_between(pod.main.finished_at, now)
+    return since is not None and since < SETTLE_SECONDS
+
+
+def awaits_newer(pod: PodView) -> str:
+    """What the conditions say of a pod that is `newer`."""
+    return (
+        f"the pod was made by an operator of protocol {pod.protocol}, and this one speaks {_spoken()}; the run waits "
+        "for the newer operator to come back"
+    )
+
+
+def never_resumed(pod: PodView) -> Loss:
+    """The loss of a pod that is `newer`, once it has waited for too long."""
+    text = f"the pod was made by an operator of protocol {pod.protocol}, which did not come back; this one speaks"
+    return Loss(Cause.UNKNOWN_PROTOCOL, f"{text} {_spoken()}")
+
+
+def loss(pod: PodView | None, uid: str | None = None) -> Loss | None:
+    """The loss that this pod is, or None while it may still serve. `uid`: of the pod that it should be.
+
+    What happened first comes first: the kubelet's reasons stand before it ends the containers; a container that the
+    memory limit ended is not deleted for another cause; a deletion ends the first process, not the other way round.
+    """
     if pod is None:
         return GONE
+    if uid is not None and pod.uid != uid:
+        return Loss(Cause.POD_REPLACED, f"another pod has the name {pod.name} now, with the uid {pod.uid}")
+    looks = (_ended_by_kubelet, _out_of_memory, _ended_by_cluster, _container_lost, _ended, _of_older_operator)
+    return next(filter(None, (look(pod) for look in looks)), None)
+
+
+def _ended_by_kubelet(pod: PodView) -> Loss | None:
+    message = pod.message.strip().rstrip(".")
+    match pod.reason:
+        case "Evicted" if any(words in message for words in _OWN_LIMITS):
+            return Loss(Cause.STORAGE_LIMIT, message)
+        case "Evicted":
+            return Loss(Cause.NODE_PRESSURE, message or "the kubelet evicted the pod")
+        case "Preempting":
+            return Loss(Cause.PREEMPTED, message or "the kubelet took its place for another pod")
+        case "DeadlineExceeded":
+            return Loss(Cause.POD_DEADLINE, "the pod's own deadline ended it")
+        case "NodeLost":
+            return Loss(Cause.NODE_LOST, message or f"node {pod.node} does not answer")
+        case reason if reason in _SHUTDOWN:
+            return Loss(Cause.NODE_SHUTDOWN, message or f"node {pod.node} shuts down")
+        case reason if reason and pod.phase == "Failed":
+            return Loss(Cause.NOT_ADMITTED, f"{reason}: {message}".rstrip(": "))
+        case _:
+            return None
+
+
+def _out_of_memory(pod: PodView) -> Loss | None:
+    """With cgroup v1 the runtime says OOMKilled of every container in which a process was killed, however it ended."""
     main = pod.main
-    if pod.reason == "Evicted" and "exceed" in pod.message and "limit" in pod.message:
-        return Loss(Reason.STORAGE_LIMIT_EXCEEDED, pod.message, by_agent=True)
-    if pod.reason == "Evicted":
-        return Loss(Reason.POD_EVICTED, pod.message or "the pod was evicted", by_agent=False)
-    if pod.reason == "DeadlineExceeded":
-        return Loss(Reason.DEADLINE_EXCEEDED, "the pod's own deadline ended it; no operator lived", by_agent=False)
-    if pod.disruption in _NODE_DISRUPTIONS or pod.reason == "NodeLost":
-        return Loss(Reason.NODE_LOST, f"node {pod.node} was lost", by_agent=False)
-    if pod.disruption:
-        return Loss(Reason.POD_EVICTED, f"the pod was disrupted: {pod.disruption}", by_agent=False)
-    if pod.deleting:
-        return Loss(Reason.POD_DELETED, "the pod is being deleted", by_agent=False)
-    if main is not None and main.terminated and main.reason == "OOMKilled":
-        return Loss(Reason.OOM_KILLED, "the container ran out of its memory limit", by_agent=True)
-    if main is not None and (main.terminated or main.restarts > 0):
-        ended = f"exit code {main.exit_code}, {main.reason or 'no reason'}"
-        return Loss(Reason.SANDBOX_LOST, f"the sandbox's first process ended ({ended}) {main.message}".rstrip(), True)
-    if pod.phase in ("Failed", "Succeeded"):
-        text = pod.message or pod.reason or f"the pod's phase is {pod.phase}"
-        return Loss(Reason.SANDBOX_LOST, _failed_init(pod) or text, by_agent=False)
-    return None
+    if main is None or not main.terminated or (main.reason, main.exit_code) != ("OOMKilled", 137):
+        return None
+    return Loss(Cause.OOM, "the container ran out of its memory limit")
 
 
-def _failed_init(pod: PodView) -> str:
+def _ended_by_cluster(pod: PodView) -> Loss | None:
+    # A first process that ends with 0 when the kubelet evicts it leaves Succeeded, no reason, and only the condition.
+    if pod.disruption and (pod.deleting or pod.phase in ("Failed", "Succeeded")):
+        cause = _DISRUPTIONS.get(pod.disruption, Cause.NODE_PRESSURE)
+        return Loss(cause, f"the pod on node {pod.node} was disrupted: {pod.disruption}")
+    return Loss(Cause.POD_DELETED, "the pod is being deleted") if pod.deleting else None
+
+
+def _container_lost(pod: PodView) -> Loss | None:
+    main = pod.main
+    if main is None:
+        return None
+    if main.ran and main.waiting_reason in _PULL_REASONS:
+        return Loss(Cause.IMAGE_LOST, f"the container is to start anew: {main.waiting_reason}: {main.message}")
+    if main.ran:
+        return Loss(Cause.CONTAINER_RESTARTED, "the container was started anew, and what ran in it is gone")
+    if not main.terminated:
+        return None
+    ended = f"exit code {main.exit_code}, {main.reason or 'no reason'}"
+    said = f": {main.message}" if main.message else ""
+    if main.reason in _NEVER_STARTED:
+        return Loss(Cause.NEVER_STARTED, f"container main cannot be started ({ended}){said}")
+    if (main.reason, main.exit_code) in _VANISHED:
+        return Loss(Cause.CONTAINER_LOST, f"node {pod.node} no longer knows the container ({ended}){said}")
+    if main.exit_code in _TOLD_TO_STOP:
+        return Loss(Cause.STOPPED, f"the container was stopped from outside, and nothing says why ({ended}){said}")
+    return Loss(Cause.FIRST_PROCESS_ENDED, f"the sandbox's first process ended ({ended}){said}")
+
+
+def _ended(pod: PodView) -> Loss | None:
+    if pod.phase not in _ENDED_PHASES:
+        return None
     for container in pod.containers.values():
         if container.name != MAIN and container.terminated and container.exit_code:
-            return f"init container {container.name} failed (exit code {container.exit_code}): {container.message}"
-    return ""
+            code = f"exit code {container.exit_code}"
+            text = f"init container {container.name} failed ({code}): {container.message}".rstrip(": ")
+            return Loss(Cause.INIT_FAILED, text)
+    return Loss(Cause.UNEXPLAINED, pod.message or f"the pod's phase is {pod.phase}")
+
+
+def _of_older_operator(pod: PodView) -> Loss | None:
+    if pod.protocol is None or pod.protocol in protocol.SPOKEN or newer(pod):
+        return None
+    text = f"the pod was made by an operator of protocol {pod.protocol}, and this one speaks {_spoken()}"
+    return Loss(Cause.UNKNOWN_PROTOCOL, text)
+
+
+def _spoken() -> str:
+    return ", ".join(str(version) for version in sorted(protocol.SPOKEN))

@@ -14,7 +14,7 @@ from taskfold.decide import pod as pods
 from taskfold.decide import status as to
 from taskfold.decide.plan import CreatePod, DeletePod, Note, Plan, StoreImageUser
 from taskfold.decide.pod import PodView, Standing
-from taskfold.decide.world import Admission, PhaseActive, PhaseUnreached, Refusal, RunWorld
+from taskfold.decide.world import Admission, PhaseActive, PhaseUnreached, PhaseWaiting, Refusal, RunWorld
 
 NEWS_SECONDS = 2.0
 """A start that is over sooner is not worth a write that says where it stands."""
@@ -45,7 +45,7 @@ def place(world: RunWorld, attempt: Attempt) -> Plan:
     if world.run.spec.suspend:
         return Plan(note=Note(Reason.SUSPENDED, "spec.suspend is true; no pod is created until it is false"))
     admitted = world.run.status.admitted
-    match world.admission:
+    match world.admission if attempt.number == 1 else None:  # later ones have the snapshot, whatever the source says
         case Admission(digest=digest) if admitted is not None and digest != admitted.task_digest:
             text = (
                 f"the task's source changed between admission ({admitted.task_digest}) and seed ({digest}). "
@@ -76,7 +76,11 @@ def _adopt(world: RunWorld, attempt: Attempt, pod: PodView) -> Plan:
         return _fail(world, Reason.NAME_CONFLICT, text, terminal=True)
     taken = attempt.model_copy(update={"pod_name": pod.name, "pod_uid": pod.uid, "node_name": pod.node or None})
     status = world.run.status.model_copy(
-        update={"attempts": [*world.run.status.attempts[:-1], taken], "pod_name": pod.name}
+        update={
+            "attempts": [*world.run.status.attempts[:-1], taken],
+            "pod_name": pod.name,
+            "store": world.store_prefix,
+        }
     )
     return Plan(to.journalled(status, _entries(world, taken)), Note(Reason.POD_STARTING, f"pod {pod.name}"), again=0)
 
@@ -177,19 +181,22 @@ def overdue(world: RunWorld, seconds: float) -> bool:
 
 
 def _since(world: RunWorld) -> str | None:
-    """When the phase that runs now could start: the end of the one before, else the container's start."""
+    """When the phase that runs now could start: the end of the one before, as an operator saw it. None: there was none.
+
+    When the container started only its node has told, and a node's clock may be minutes off.
+    """
     status = world.run.status
     uid = status.attempts[-1].pod_uid
-    ended = [e.ended_at for e in status.journal if e.pod_uid == uid and e.ended_at]
-    main = world.pod.main if world.pod is not None else None
-    return max(ended, default=None) or (main.started_at if main is not None else None)
+    return max((e.ended_at for e in status.journal if e.pod_uid == uid and e.ended_at), default=None)
 
 
-def unanswered(world: RunWorld, report: PhaseActive | PhaseUnreached, seconds: float) -> bool:
+def unanswered(world: RunWorld, report: PhaseActive | PhaseWaiting | PhaseUnreached, seconds: float) -> bool:
     """The phase is past its limit, and this process has asked long enough: after an outage of the operator the
-    outcome may be waiting in the sandbox.
+    outcome may be waiting in the sandbox. Of a pod's first phase only the asking is known.
     """
     grace = world.settings.limits.agent_grace_seconds
+    if _since(world) is None:
+        return report.asked > seconds + grace
     return overdue(world, seconds + grace) and report.asked > grace
 
 
@@ -208,6 +215,12 @@ def pod_limit(world: RunWorld) -> float:
         verifier = own.timeout_seconds
     hooks = sum(hook.timeout_sec for hook in config.collect) if config is not None else 0.0
     return agent_limit(world) + verifier + hooks
+
+
+def left_without_operator(world: RunWorld, pod: PodView) -> float:
+    """Seconds that a pod may still wait for an operator that goes on with it: as its own deadline has it."""
+    limits = world.settings.limits
+    return pod_limit(world) + limits.queue_seconds + limits.outage_seconds - _age(world, pod.created)
 
 
 def agent_limit(world: RunWorld) -> float:

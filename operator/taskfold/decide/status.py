@@ -89,6 +89,15 @@ def journalled(status: S, entries: Sequence[JournalEntry]) -> S:
     return status.model_copy(update={"journal": [*status.journal, *entries][-MAX_JOURNAL:]})
 
 
+def begun(status: S, nonce: str, started_at: str) -> S:
+    """The journal's entry of this nonce has started, and goes on. The first word stands."""
+    journal = [
+        e.model_copy(update={"started_at": started_at}) if e.nonce == nonce and e.started_at is None else e
+        for e in status.journal
+    ]
+    return status if journal == status.journal else status.model_copy(update={"journal": journal})
+
+
 def closed(status: S, nonce: str, ended_at: str) -> S:
     """The journal's entry of this nonce has ended."""
     journal = [e.model_copy(update={"ended_at": ended_at}) if e.nonce == nonce else e for e in status.journal]

@@ -3,12 +3,11 @@
 Guarantees:
 - The same world gives the same plan; a run that is complete asks for nothing but its expiry.
 - Nothing is sent to a sandbox under a nonce that is not in the status yet.
-- The agent's phase is asked for only after the status says so (phase Running): from then on a lost sandbox is
-  a masked run, never a second start within the attempt (C14).
-- While a VerifierRun is not finished, nothing here touches the pod. Its reward is copied, never changed (C15).
+- The agent's phase is asked for only after the status says so (phase Running): from then on there is never a second
+  start within the attempt, whatever is lost (C14).
+- From the agent's end on the pod is the VerifierRun's (`grading`).
 """
 
-from taskfold.api import names
 from taskfold.api import unsupported as unsupported_fields
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
@@ -18,46 +17,39 @@ from taskfold.api.status import (
     AgentStatus,
     Attempt,
     JournalPhase,
-    Mode,
     Stage,
     TaskStatus,
-    VerifierStatus,
 )
 from taskfold.api.taskrun import TaskRunStatus
 from taskfold.contract.failures import FailureKind
-from taskfold.decide import ending, programs, sandbox
+from taskfold.decide import attempts, ending, grading, programs, sandbox, waiting
 from taskfold.decide import pod as pods
 from taskfold.decide import status as to
+from taskfold.decide.losses import Cause, Loss
 from taskfold.decide.plan import (
     NOTHING,
     CancelVerifierRun,
-    CreateVerifierRun,
     Note,
     Plan,
     RunPhase,
     StoreRecordedImage,
     StoreSnapshot,
 )
-from taskfold.decide.pod import Loss, Standing
+from taskfold.decide.pod import PodView, Standing
 from taskfold.decide.world import (
     Admission,
     PhaseActive,
     PhaseDone,
     PhaseRefused,
     PhaseUnreached,
+    PhaseWaiting,
     Refusal,
     RunWorld,
 )
-from taskfold.protocol.phase import PhaseResult, RunResult
+from taskfold.protocol.phase import PhaseResult
 
 RETRY_SECONDS = 5.0
 """How soon a refusal that may pass is looked at again."""
-
-HANDOVER_SECONDS = 1800.0
-"""How long a VerifierRun may be refused by the cluster before the agent's work is given up."""
-
-REFUSALS = frozenset({Reason.VERIFIER_ERROR, Reason.NAME_CONFLICT})
-"""What the conditions say when the creation was tried and refused."""
 
 SHELL_TOOLS = frozenset({"bash", "timeout"})
 """Without these test.sh cannot start at all: the contract masks as verifier_error, not as provider_unavailable."""
@@ -72,8 +64,9 @@ def decide(world: RunWorld) -> Plan:
         return ending.expire(world)
     if status.phase is not None and status.phase.final:
         return ending.finish(world)
-    if world.verifier is not None and world.verifier.status.phase is not None and _has_verdict(world):
-        return _copy_verdict(world)
+    verdict = grading.verdict(world)
+    if verdict is not None:
+        return grading.copy_verdict(world, verdict)
     if status.admitted is not None and status.admitted.spec_digest != world.spec_digest:
         return ending.refuse(world, Reason.SPEC_CHANGED, _spec_changed(world), _stage(world))
     if run.spec.cancel:
@@ -84,16 +77,27 @@ def decide(world: RunWorld) -> Plan:
     if attempt.pod_uid is None:
         return sandbox.place(world, attempt)
     if status.verifier is not None:
-        return _await_verifier(world)
-    pod = world.pod if world.pod is not None and world.pod.uid == attempt.pod_uid else None
-    lost = pods.loss(pod)
+        return grading.await_verdict(world)
+    pod, lost = world.pod, pods.loss(world.pod, attempt.pod_uid)
+    if pod is not None and lost is not None and pods.settles(pod, lost, to.stamp(world.now)):
+        return Plan(again=pods.SETTLE_LOOK_SECONDS)
     if pod is None or lost is not None:
-        return _lose(world, lost or pods.GONE)
+        return attempts.lose(world, lost or pods.GONE, _stage(world))
+    if pods.newer(pod):
+        return _leave_to_newer(world, pod)
     if pods.standing(pod) is not Standing.READY:
         return sandbox.await_start(world, attempt)
     if status.phase in (Phase.PENDING, Phase.QUEUED, Phase.SEEDING):
         return _seed(world)
     return _work(world)
+
+
+def _leave_to_newer(world: RunWorld, pod: PodView) -> Plan:
+    """A pod of a newer operator waits for it to come back, for as long as a pod waits for any operator."""
+    left = sandbox.left_without_operator(world, pod)
+    if left <= 0:
+        return attempts.lose(world, pods.never_resumed(pod), _stage(world))
+    return Plan(note=Note(Reason.UNKNOWN_PROTOCOL, pods.awaits_newer(pod)), again=left)
 
 
 def _spec_changed(world: RunWorld) -> str:
@@ -204,7 +208,7 @@ def _seed(world: RunWorld) -> Plan:
 
 
 def _seeded(world: RunWorld, result: PhaseResult, nonce: str) -> Plan:
-    status = to.closed(world.run.status, nonce, result.ended_at)
+    status = to.closed(world.run.status, nonce, to.stamp(world.now))
     node = world.pod.node if world.pod is not None else None
     attempt = status.attempts[-1].model_copy(update={"node_name": node})
     main = world.pod.main if world.pod is not None else None
@@ -243,25 +247,35 @@ def _work(world: RunWorld) -> Plan:
     if entry is None:
         return sandbox.journal(world, attempt)
     if world.run.spec.agent.nop is not None:
-        return _close(world, to.closed(status, entry.nonce, to.stamp(world.now)), AgentOutcome.SKIPPED, None)
+        return grading.close(world, to.closed(status, entry.nonce, to.stamp(world.now)), AgentOutcome.SKIPPED, None)
     limit = sandbox.agent_limit(world)
     match world.phases.get(entry.nonce):
         case PhaseDone(result=result):
             return _worked(world, result, entry.nonce)
         case PhaseRefused(message=message):
             return sandbox.another_try(world, Reason.AGENT_START_FAILED, message)
-        case (PhaseActive() | PhaseUnreached()) as report if sandbox.unanswered(world, report, limit):
+        case (PhaseActive() | PhaseWaiting() | PhaseUnreached()) as report if sandbox.unanswered(world, report, limit):
             text = "the agent's phase gave no result until the operator's own deadline, well after its limit"
-            return _lose(world, Loss(Reason.DEADLINE_EXCEEDED, text, by_agent=False))
+            return attempts.lose(world, Loss(Cause.NO_RESULT, text), Stage.AGENT)
         case PhaseUnreached(message=message, retry_in=retry_in):
-            effects = () if retry_in > 0 else (RunPhase(JournalPhase.AGENT, entry.nonce),)
-            return Plan(note=Note(Reason.AGENT_RUNNING, message), effects=effects, again=max(retry_in, 1.0))
+            again = () if retry_in > 0 else (waiting.ask(entry, world.pod),)
+            return Plan(note=Note(Reason.AGENT_RUNNING, message), effects=again, again=max(retry_in, 1.0))
         case PhaseActive(started_at=started) if started is not None:
-            return Plan(note=Note(Reason.AGENT_RUNNING, f"since {started}"), again=sandbox.left(world, limit))
+            return Plan(*_going(status, entry.nonce, started), again=sandbox.left(world, limit))
         case PhaseActive():
             return Plan(again=sandbox.left(world, limit))
+        case PhaseWaiting(started_at=started) as report:
+            late = sandbox.overdue(world, limit)
+            effects = waiting.watch(entry, report, world.pod, world.settings.waiting, late=late)
+            look = waiting.again(report, sandbox.left(world, limit), late=late)
+            return Plan(*_going(status, entry.nonce, started), effects, again=look)
         case _:
-            return Plan(effects=(RunPhase(JournalPhase.AGENT, entry.nonce),), again=5)
+            return Plan(effects=(waiting.ask(entry, world.pod),), again=5)
+
+
+def _going(status: TaskRunStatus, nonce: str, started: str) -> tuple[TaskRunStatus, Note]:
+    """The agent works: the journal and the conditions say since when, in one write."""
+    return to.begun(status, nonce, started), Note(Reason.AGENT_RUNNING, f"since {started}")
 
 
 def _worked(world: RunWorld, result: PhaseResult, nonce: str) -> Plan:
@@ -278,113 +292,4 @@ def _worked(world: RunWorld, result: PhaseResult, nonce: str) -> Plan:
     else:
         outcome = AgentOutcome.SUCCEEDED if agent.return_code == 0 else AgentOutcome.FAILED
     status = to.warned(to.closed(world.run.status, nonce, to.stamp(world.now)), programs.oom_notes(agent))
-    return _close(world, status, outcome, agent)
-
-
-def _close(world: RunWorld, status: TaskRunStatus, outcome: AgentOutcome, agent: RunResult | None) -> Plan:
-    run = world.run
-    name = names.verifier(run.metadata.name, status.attempts[-1].number)
-    agent_status = AgentStatus(
-        name=run.spec.agent.name,
-        outcome=outcome,
-        return_code=agent.return_code if agent else None,
-        seconds=agent.seconds if agent else None,
-        message=programs.ended_how(agent) if agent and outcome is not AgentOutcome.SUCCEEDED else None,
-    )
-    status = to.timed(status, agent=agent.seconds if agent else 0.0)
-    verifier = VerifierStatus(mode=Mode.SHARED, name=name)
-    if world.verifier is not None and world.verifier.spec.source.run_ref.uid == run.metadata.uid:
-        named = verifier.model_copy(update={"uid": world.verifier.metadata.uid})
-        handed_over = to.moved(status, Phase.VERIFYING, agent=agent_status, verifier=named)
-        return Plan(handed_over, Note(Reason.VERIFYING, f"the agent's outcome: {outcome.value}"))
-    if not _refused(status):
-        # Made first, so that one write tells the agent's end and hands the pod over.
-        return Plan(effects=(CreateVerifierRun(name, status.attempts[-1].number),), again=0)
-    closing = to.moved(status, Phase.CLOSING, agent=agent_status, verifier=verifier)
-    return Plan(closing, Note(Reason.CLOSING, f"the agent's outcome: {outcome.value}"), again=0)
-
-
-def _refused(status: TaskRunStatus) -> bool:
-    """The creation of the VerifierRun was tried, and refused."""
-    return any(condition.reason in REFUSALS for condition in status.conditions)
-
-
-# -- the pod belongs to the VerifierRun ----------------------------------------------------------------------------
-
-
-def _await_verifier(world: RunWorld) -> Plan:
-    status, verifier = world.run.status, world.verifier
-    recorded = status.verifier
-    if recorded is None or recorded.name is None:
-        raise ValueError("awaits a verification without a name")
-    if recorded.uid is None and verifier is None and _refused(status) and sandbox.overdue(world, HANDOVER_SECONDS):
-        text = f"the VerifierRun {recorded.name} could not be created within {HANDOVER_SECONDS:g} s; the run is masked"
-        return _mask(world, Reason.VERIFIER_ERROR, text, FailureKind.VERIFIER_ERROR, Stage.VERIFICATION)
-    if recorded.uid is None and verifier is None:
-        return Plan(effects=(CreateVerifierRun(recorded.name, status.attempts[-1].number),), again=0.2)
-    if recorded.uid is None and verifier is not None:
-        named = recorded.model_copy(update={"uid": verifier.metadata.uid})
-        return Plan(to.moved(status, Phase.VERIFYING, verifier=named), Note(Reason.VERIFYING))
-    if verifier is None or verifier.metadata.uid != recorded.uid:
-        text = f"the VerifierRun {recorded.name} was deleted before it had a verdict; the run is masked"
-        return _mask(world, Reason.VERIFIER_ERROR, text, FailureKind.VERIFIER_ERROR, Stage.VERIFICATION)
-    return Plan()
-
-
-def _has_verdict(world: RunWorld) -> bool:
-    verifier, recorded = world.verifier, world.run.status.verifier
-    if verifier is None or recorded is None or not verifier.status.complete:
-        return False
-    return recorded.uid in (None, verifier.metadata.uid)
-
-
-def _copy_verdict(world: RunWorld) -> Plan:
-    """The verdict is the VerifierRun's; a run that was cancelled meanwhile stays cancelled."""
-    run, verifier = world.run, world.verifier
-    if verifier is None or verifier.status.phase is None:
-        raise ValueError("no verdict to copy")
-    found = verifier.status
-    if found.phase is Phase.CANCELLED:
-        message = "spec.cancel was set before there was a verdict"
-        stage = Stage.VERIFICATION
-        cancelled = to.ended(run.status, Phase.CANCELLED, Reason.CANCELLED, message, stage=stage, now=world.now)
-        return Plan(cancelled, Note(Reason.CANCELLED, message), again=0)
-    grading = found.verifier or VerifierStatus()
-    status = to.moved(
-        run.status,
-        found.phase or Phase.MASKED,
-        reward=found.reward,
-        rewards=found.rewards,
-        reward_components=found.reward_components,
-        masked=found.masked,
-        failure=found.failure,
-        verifier=grading.model_copy(
-            update={"name": verifier.metadata.name, "uid": verifier.metadata.uid, "mode": verifier.spec.mode}
-        ),
-        verdict_time=to.stamp(world.now),
-        duration_seconds=to.seconds_between(run.status.start_time, to.stamp(world.now)),
-    )
-    status = to.timed(
-        to.warned(status, found.warnings),
-        verification=grading.seconds,
-        total=to.seconds_between(run.status.start_time, to.stamp(world.now)),
-    )
-    reason = Reason(found.failure.reason) if found.failure else Reason.VERDICT_REACHED
-    message = found.failure.message if found.failure else f"reward {found.reward}"
-    return Plan(status, Note(reason, message), again=0)
-
-
-# -- losses --------------------------------------------------------------------------------------------------------
-
-
-def _lose(world: RunWorld, lost: Loss) -> Plan:
-    """The sandbox is gone: another try before the agent's first instruction, masked after it."""
-    if world.run.status.phase in (Phase.PENDING, Phase.QUEUED, Phase.SEEDING):
-        return sandbox.another_try(world, lost.reason, lost.message)
-    kind = FailureKind.PROVIDER_OOM_KILLED if lost.reason is Reason.OOM_KILLED else FailureKind.PROVIDER_UNAVAILABLE
-    return _mask(world, lost.reason, f"the sandbox was lost: {lost.message}. The run is masked.", kind, Stage.AGENT)
-
-
-def _mask(world: RunWorld, reason: Reason, message: str, kind: FailureKind, stage: Stage) -> Plan:
-    status = to.ended(world.run.status, Phase.MASKED, reason, message, stage=stage, now=world.now, kind=kind)
-    return Plan(status, Note(reason, message), again=0)
+    return grading.close(world, status, outcome, agent)

@@ -2,7 +2,8 @@
 
 Guarantees:
 - The pod is not touched before the TaskRun's status names this VerifierRun by uid.
-- The outcome of a phase that ended counts even if the pod is lost by now (C15); a lost pod without it is masked.
+- The outcome of a phase that ended counts even if the pod is lost by now (C15); a lost pod without it is masked,
+  whatever the loss counts as for the run.
 - A reward comes only from what the helper read the moment test.sh ended; it is never made up.
 """
 
@@ -23,10 +24,12 @@ from taskfold.api.verifierrun import VerifierRunStatus
 from taskfold.contract import rewards
 from taskfold.contract.failures import Effect, FailureKind
 from taskfold.decide import pod as pods
-from taskfold.decide import programs
+from taskfold.decide import programs, waiting
 from taskfold.decide import status as to
-from taskfold.decide.plan import NOTHING, Note, Plan, RunPhase, StoreRewards
-from taskfold.decide.world import PhaseActive, PhaseDone, PhaseRefused, PhaseUnreached, VerifierWorld
+from taskfold.decide.losses import Cause, Loss
+from taskfold.decide.plan import NOTHING, Note, Plan, StoreRewards
+from taskfold.decide.pod import PodView
+from taskfold.decide.world import PhaseActive, PhaseDone, PhaseRefused, PhaseUnreached, PhaseWaiting, VerifierWorld
 from taskfold.protocol.phase import PhaseResult, ReadFile
 
 REWARD_JSON = "/logs/verifier/reward.json"
@@ -34,6 +37,16 @@ REWARD_TXT = "/logs/verifier/reward.txt"
 
 HANDOVER_SECONDS = 0.5
 """How soon to look again whether the TaskRun has handed its pod over, should its event not come."""
+
+NO_ROOM = ("no space left on device", "disk quota exceeded")
+NO_PROOF = (
+    "resource temporarily unavailable",
+    "cannot allocate memory",
+    "too many open files",
+    "input/output error",
+    *NO_ROOM,
+)
+"""Words of the kernel about a shortage or a broken device: nobody altered anything."""
 
 REASONS = {
     FailureKind.MISSING_REWARD: Reason.REWARD_MISSING,
@@ -68,17 +81,19 @@ def decide(world: VerifierWorld) -> Plan:
         if run.status.phase is not None and run.status.phase.final:
             return _fail(world, Reason.NAME_CONFLICT, "the TaskRun has ended without this verification")
         return Plan(again=HANDOVER_SECONDS)
-    lost = pods.loss(world.pod if world.pod is not None and world.pod.uid == _pod_uid(world) else None)
-    if lost is not None:
-        oom = lost.reason is Reason.OOM_KILLED
-        kind = FailureKind.PROVIDER_OOM_KILLED if oom else FailureKind.PROVIDER_UNAVAILABLE
-        return _mask(world, lost.reason, f"the sandbox was lost: {lost.message}", kind)
+    pod, lost = world.pod, pods.loss(world.pod, _pod_uid(world))
+    if pod is not None and lost is not None and pods.settles(pod, lost, to.stamp(world.now)):
+        return Plan(again=pods.SETTLE_LOOK_SECONDS)
+    if pod is None or lost is not None:
+        return _mask(world, lost or pods.GONE)
+    if pods.newer(pod):
+        return _leave_to_newer(world, pod)
     hooks = _entry(world, JournalPhase.HOOKS)
     if hooks is not None and hooks.ended_at is None:
         return _await_hooks(world, hooks)
     if verify is None:
         return _admit(world)
-    return _await_phase(world, verify) or Plan(effects=(RunPhase(JournalPhase.VERIFY, verify.nonce),), again=5)
+    return _await_phase(world, verify) or Plan(effects=(waiting.ask(verify, world.pod),), again=5)
 
 
 def _pod_uid(world: VerifierWorld) -> str | None:
@@ -134,7 +149,7 @@ def _await_hooks(world: VerifierWorld, hooks: JournalEntry) -> Plan:
             status = to.closed(world.verifier.status, hooks.nonce, to.stamp(world.now))
             return Plan(to.warned(status, [f"[[verifier.collect]] could not be started: {message}"]), again=0)
         case _:
-            return _await_phase(world, hooks) or Plan(effects=(RunPhase(JournalPhase.HOOKS, hooks.nonce),), again=5)
+            return _await_phase(world, hooks) or Plan(effects=(waiting.ask(hooks, world.pod),), again=5)
 
 
 def _await_phase(world: VerifierWorld, entry: JournalEntry) -> Plan | None:
@@ -143,21 +158,41 @@ def _await_phase(world: VerifierWorld, entry: JournalEntry) -> Plan | None:
     grace = world.settings.limits.agent_grace_seconds
     allowed = limit(world) + grace
     match world.phases.get(entry.nonce):
-        case PhaseRefused(reason="Prepare", message=message):
-            text = f"the sandbox cannot be made ready for the verifier: {message}"
-            return _mask(world, Reason.TAMPERED, text, FailureKind.PROVIDER_UNAVAILABLE)
-        case PhaseRefused(message=message):
-            text = f"the tests could not be copied into the sandbox: {message}"
-            return _mask(world, Reason.TRANSFER_FAILED, text, FailureKind.PROVIDER_UNAVAILABLE)
-        case (PhaseActive() | PhaseUnreached()) as report if waited > allowed and report.asked > grace:
+        case PhaseRefused(reason=reason, message=message):
+            return _mask(world, _unprepared(reason, message))
+        case (PhaseActive() | PhaseWaiting() | PhaseUnreached()) as report if waited > allowed and report.asked > grace:
             text = "the verifier gave no result until the operator's own deadline, well after its limit"
-            return _mask(world, Reason.DEADLINE_EXCEEDED, text, FailureKind.PROVIDER_UNAVAILABLE)
+            return _mask(world, Loss(Cause.NO_RESULT, text))
         case PhaseUnreached(message=message, retry_in=retry_in) if retry_in > 0:
             return Plan(note=Note(Reason.VERIFYING, message), again=retry_in)
         case PhaseActive():
             return Plan(again=max(1.0, allowed - waited + 1))
+        case PhaseWaiting(started_at=started) as report:
+            late = waited > limit(world)
+            effects = waiting.watch(entry, report, world.pod, world.settings.waiting, late=late)
+            again = waiting.again(report, max(1.0, allowed - waited + 1), late=late)
+            going = to.begun(world.verifier.status, entry.nonce, started)
+            return Plan(going, Note(Reason.VERIFYING, f"since {started}"), effects, again=again)
         case _:
             return None
+
+
+def _unprepared(refusal: str, message: str) -> Loss:
+    """Why the helper could not put the verifier's files in place; nothing of it was started."""
+    if any(words in message for words in NO_ROOM):
+        return Loss(Cause.DISK_FULL, f"there is no room for the verifier's files: {message}")
+    if refusal == "Prepare" and not any(words in message for words in NO_PROOF):
+        return Loss(Cause.UNREPLACEABLE, f"the sandbox cannot be made ready for the verifier: {message}")
+    return Loss(Cause.NOT_COPIED, f"the tests could not be copied into the sandbox: {message}")
+
+
+def _leave_to_newer(world: VerifierWorld, pod: PodView) -> Plan:
+    """A pod of a newer operator waits for it to come back, for as long as a pod waits for any operator."""
+    waited = to.seconds_between(world.verifier.status.start_time, to.stamp(world.now)) or 0.0
+    left = limit(world) + world.settings.limits.outage_seconds - waited
+    if left <= 0:
+        return _mask(world, pods.never_resumed(pod))
+    return Plan(note=Note(Reason.UNKNOWN_PROTOCOL, pods.awaits_newer(pod)), again=left)
 
 
 def limit(world: VerifierWorld) -> float:
@@ -176,9 +211,7 @@ def _verdict(world: VerifierWorld, result: PhaseResult, nonce: str) -> Plan:
     test = result.run("test")
     status = to.closed(world.verifier.status, nonce, result.ended_at)
     if test is None or test.start_error is not None:
-        why = test.start_error if test is not None else "it was not started"
-        text = f"test.sh could not be started: {why}. The run is masked."
-        return _mask(world, Reason.VERIFIER_ERROR, text, FailureKind.VERIFIER_ERROR)
+        return _mask(world, _unstarted(world, test.start_error if test is not None else None))
     verdict = rewards.judge(
         _reward_file(result.files.get(REWARD_JSON)),
         _reward_file(result.files.get(REWARD_TXT)),
@@ -186,7 +219,7 @@ def _verdict(world: VerifierWorld, result: PhaseResult, nonce: str) -> Plan:
         tail=test.inline,
     )
     if verdict.kind is not None and verdict.kind.effect is Effect.MASKED:
-        return _mask(world, Reason.TRANSFER_FAILED, verdict.message, verdict.kind)
+        return _mask(world, Loss(Cause.NOT_COPIED, verdict.message.rstrip(".")))
     graded = VerifierStatus(
         mode=world.verifier.spec.mode,
         return_code=test.return_code,
@@ -219,14 +252,25 @@ def _verdict(world: VerifierWorld, result: PhaseResult, nonce: str) -> Plan:
     return _completed(world, done, effects, Note(reason, failure.message if failure else f"reward {done.reward}"))
 
 
+def _unstarted(world: VerifierWorld, error: str | None) -> Loss:
+    """Why test.sh did not start. The seed found bash and the user, and bash was started for the agent: what is not
+    there now is gone since then. An agent that does nothing proves nothing.
+    """
+    text = f"test.sh could not be started: {error or 'the helper does not say why'}"
+    worked = world.run is not None and world.run.spec.agent.nop is None
+    proven = worked and error is not None and not any(words in error for words in NO_PROOF)
+    return Loss(Cause.START_BROKEN if proven else Cause.START_STARVED, text)
+
+
 def _reward_file(file: ReadFile | None) -> rewards.RewardFile:
     if file is None:
         return rewards.RewardFile(rewards.FileState.MISSING)
     return rewards.RewardFile(rewards.FileState(file.state.value), file.content)
 
 
-def _mask(world: VerifierWorld, reason: Reason, message: str, kind: FailureKind) -> Plan:
-    return _end(world, Phase.MASKED, reason, message, kind=kind)
+def _mask(world: VerifierWorld, lost: Loss) -> Plan:
+    text = f"{lost.message}. The verification is masked."
+    return _end(world, Phase.MASKED, lost.reason, text, kind=lost.row.kind)
 
 
 def _fail(world: VerifierWorld, reason: Reason, message: str) -> Plan:

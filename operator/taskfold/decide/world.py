@@ -7,6 +7,7 @@ store holds, and the clock. Random nonces and the time are part of it, so that `
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
 from taskfold.api.settings import Settings
 from taskfold.api.taskrun import TaskRun
@@ -25,6 +26,33 @@ class PhaseActive:
     """
 
     started_at: str | None = None
+    asked: float = 0.0
+
+
+class Signal(StrEnum):
+    """What the pod's status says about the end of a phase. It is a hint to look, never the end itself."""
+
+    NONE = "None"
+    """Nothing will tell."""
+    AWAITED = "Awaited"
+    """A container of the pod waits for the end, and runs."""
+    GIVEN = "Given"
+    """That container has ended, for whatever reason."""
+
+
+@dataclass(frozen=True)
+class PhaseWaiting:
+    """The phase goes on, and nobody is connected to it.
+
+    `look_in`: seconds until the next look. `signal`: what the last look knew. `signalled`: False if the cluster does
+    not let a container wait for it. `since`: seconds since the last look. `asked`: since this process first asked.
+    """
+
+    started_at: str
+    look_in: float
+    signal: Signal = Signal.NONE
+    signalled: bool = True
+    since: float = 0.0
     asked: float = 0.0
 
 
@@ -56,7 +84,7 @@ class PhaseUnreached:
     asked: float = 0.0
 
 
-PhaseReport = PhaseActive | PhaseDone | PhaseRefused | PhaseUnreached
+PhaseReport = PhaseActive | PhaseWaiting | PhaseDone | PhaseRefused | PhaseUnreached
 
 
 @dataclass(frozen=True)
