@@ -205,3 +205,23 @@ def test_hints_lose_to_the_image_on_record_and_to_the_task():
 def test_a_recorded_image_is_pinned():
     (main,) = VARIANTS["dockerfile"]["spec"]["containers"]
     assert main["image"] == f"registry.example:5000/python@{DIGEST}"
+
+
+def test_a_container_that_waits_has_no_rights_and_nothing_of_the_run():
+    helper = Settings().helper.model_copy(update={"image": "registry.example/helper@" + DIGEST})
+    found = pod.waiter(worlds.AGENT, helper)
+    assert found == {
+        "name": "wait-" + worlds.AGENT[:12],
+        "image": helper.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/helper", "wait", "--name", "main", "--nonce", worlds.AGENT],
+        "securityContext": {
+            "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "runAsNonRoot": True,
+            "privileged": False,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }

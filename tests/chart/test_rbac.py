@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from taskfold.effects import client
 
@@ -29,6 +30,8 @@ BY_VARIABLE = {
     ("sources.py", "get"): None,
     ("reconcile.py", "get"): ("TASKRUNS", "VERIFIERRUNS"),
     ("reconcile.py", "patch_status"): ("TASKRUNS", "VERIFIERRUNS"),
+    ("janitor.py", "list"): ("PODS", "VERIFIERRUNS", "TASKRUNS"),
+    ("janitor.py", "get"): ("PODS", "VERIFIERRUNS", "TASKRUNS"),
 }
 WATCHED = {"TaskRun.PLURAL": "TASKRUNS", "VerifierRun.PLURAL": "VERIFIERRUNS", "'pods'": "PODS"}
 
@@ -45,13 +48,13 @@ def granted(rules: list[dict]) -> set[Permission]:
     }
 
 
-def permissions(method: str, constant: str) -> Iterator[Permission]:
+def permissions(method: str, constant: str, subresource: str = "") -> Iterator[Permission]:
     resource: client.Resource = getattr(client, constant)
     if method == "patch_status":
         yield resource.group, f"{resource.plural}/status", "patch"
         return
     for verb in VERBS[WRAPPERS.get(method, method)]:
-        yield resource.group, resource.plural, verb
+        yield resource.group, f"{resource.plural}/{subresource}" if subresource else resource.plural, verb
 
 
 def calls(path: Path) -> Iterator[ast.Call]:
@@ -77,7 +80,8 @@ def of_call(path: Path, call: ast.Call) -> Iterator[Permission]:
             for each in BY_VARIABLE[path.name, method] or ():
                 yield from permissions(method, each)
     elif method in VERBS or method in WRAPPERS or method == "patch_status":
-        yield from permissions(method, name)
+        below = [k.value.value for k in call.keywords if k.arg == "subresource" and isinstance(k.value, ast.Constant)]
+        yield from permissions(method, name, *map(str, below))
     if (on, method) == ("api.PODS", "path") and "'exec'" in ast.unparse(call):
         yield from (("", "pods/exec", verb) for verb in ("get", "create"))
     if (on, method) == ("kopf.on", "event"):
@@ -90,11 +94,37 @@ def used() -> set[Permission]:
     return {each for path in OPERATOR for call in calls(path) for each in of_call(path, call)}
 
 
+def of_leases() -> set[Permission]:
+    """What is granted beside the served namespaces, in the release's own."""
+    return {each for each in used() if each[1] == "leases"}
+
+
 @pytest.mark.parametrize("cluster_wide", [False, True])
 def test_granted_is_used(helm, cluster_wide):
-    kind = "ClusterRole" if cluster_wide else "Role"
-    roles = [o for o in helm.objects("ns", {"clusterWide": cluster_wide}, only="rbac") if o["kind"] == kind]
-    assert [granted(role["rules"]) for role in roles] == [used()]
+    objects = helm.objects("ns", {"clusterWide": cluster_wide}, only="rbac")
+    roles = {o["metadata"]["name"]: granted(o["rules"]) for o in objects if o["kind"] in ("Role", "ClusterRole")}
+    served = "taskfold.ns.operator" if cluster_wide else "taskfold"
+    assert roles == {served: used() - of_leases(), "taskfold-leader": of_leases()}
+
+
+def test_only_the_operators_own_lease_is_granted_and_only_in_its_own_namespace(helm):
+    objects = helm.objects("system", {"namespaces": ["a"], "fullnameOverride": "mine"}, only="rbac")
+    (role,) = [o for o in objects if o["metadata"]["name"] == "mine-leader" and o["kind"] == "Role"]
+    assert role["metadata"]["namespace"] == "system"
+    named = {verb: rule.get("resourceNames") for rule in role["rules"] for verb in rule["verbs"]}
+    assert named == {"create": None, "get": ["mine"], "patch": ["mine"]}, "a creation cannot be granted by name"
+    settings = one_settings(helm, {"fullnameOverride": "mine"})
+    assert settings["leaderElection"]["leaseName"] == "mine"
+
+
+def one_settings(helm, values: dict) -> dict:
+    (found,) = helm.objects("system", values, only="configmap")
+    return yaml.safe_load(found["data"]["settings.yaml"])
+
+
+def test_without_election_no_lease_is_granted(helm):
+    objects = helm.objects("system", {"leaderElection": {"enabled": False}}, only="rbac")
+    assert not [o for o in objects if "leader" in o["metadata"]["name"]]
 
 
 def test_secrets_and_configmaps_are_only_read_by_name():
@@ -102,7 +132,8 @@ def test_secrets_and_configmaps_are_only_read_by_name():
 
 
 def test_a_role_and_a_binding_in_every_served_namespace(helm):
-    objects = helm.objects("system", {"namespaces": ["a", "b"]}, only="rbac")
+    given = {"namespaces": ["a", "b"], "leaderElection": {"enabled": False}}
+    objects = helm.objects("system", given, only="rbac")
     assert sorted((o["kind"], o["metadata"]["namespace"]) for o in objects) == [
         (kind, namespace) for kind in ("Role", "RoleBinding") for namespace in "ab"
     ]

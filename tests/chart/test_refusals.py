@@ -42,6 +42,21 @@ CHART = Path(__file__).resolve().parents[2] / "charts" / "taskfold"
         ),
         ("clusterWide=true,namespaces={a}", "leave namespaces empty, or set clusterWide=false"),
         ("serviceAccount.create=false", "name the account that exists in serviceAccount.name"),
+        ("replicas=0", "at '/replicas': minimum: got 0, want 1"),
+        (
+            "replicas=2",
+            "replicas is 2, but the claim of the store can be mounted by one node only. Set "
+            "store.persistence.accessModes={ReadWriteMany} if its StorageClass (or existingClaim) can do that, use an "
+            "object store (store.url=s3://bucket/prefix), or set replicas=1",
+        ),
+        ("replicas=2,store.persistence.existingClaim=c", "can be mounted by one node only"),
+        ("replicas=2,store.ephemeral=true", "store.ephemeral=true gives each of them a store of its own"),
+        (
+            "replicas=2,store.url=s3://b,leaderElection.enabled=false",
+            "leaderElection.enabled is false: all of them would work on the same runs",
+        ),
+        ("leaderElection.leaseName=x", "at '/leaderElection': additional properties 'leaseName' not allowed"),
+        ("settings.leaderElection.enabled=true", "additional properties 'leaderElection' not allowed"),
         (r"podLabels.taskfold\.dev/run=x", "podLabels: taskfold.dev/run is a label of sandboxes"),
     ],
 )

@@ -55,6 +55,8 @@ def test_the_operator_accepts_its_settings(helm, name):
     assert settings.store.ephemeral is given.get("store", {}).get("ephemeral", False)
     assert settings.store.url == given.get("store", {}).get("url", "file:///var/lib/taskfold")
     assert settings.store.options == given.get("store", {}).get("options", {})
+    election = settings.leader_election
+    assert (election.enabled, election.lease_name, election.lease_namespace) == (True, "taskfold", "")
 
 
 def test_large_and_small_numbers_reach_the_operator_whole(helm):
@@ -118,6 +120,48 @@ def test_the_operators_pod_is_locked_down(helm):
     writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
     assert writable == {"/tmp", "/var/lib/taskfold"}
     assert pod["terminationGracePeriodSeconds"] == 30
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        {"url": "s3://bucket"},
+        {"persistence": {"accessModes": ["ReadWriteMany"]}},
+        {"persistence": {"accessModes": ["ReadWriteMany"], "existingClaim": "mine"}},
+    ],
+    ids=["bucket", "claim", "existing claim"],
+)
+def test_several_operators_are_rolled_out_one_by_one_and_drained_one_by_one(helm, store):
+    objects = helm.objects("ns", {"replicas": 2, "store": store})
+    deployment = one(objects, "Deployment")["spec"]
+    labels = deployment["selector"]["matchLabels"]
+    assert deployment["replicas"] == 2
+    assert deployment["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    terms = deployment["template"]["spec"]["affinity"]["podAntiAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+    found = [(t["weight"], t["podAffinityTerm"]["topologyKey"]) for t in terms]
+    assert found == [(100, "kubernetes.io/hostname"), (50, "topology.kubernetes.io/zone")]
+    assert all(t["podAffinityTerm"]["labelSelector"]["matchLabels"] == labels for t in terms)
+    budget = one(objects, "PodDisruptionBudget")["spec"]
+    assert (budget["maxUnavailable"], budget["selector"]["matchLabels"]) == (1, labels)
+
+
+def test_an_affinity_that_is_given_is_taken_as_it_is(helm):
+    given = {"replicas": 2, "store": {"url": "s3://b"}, "affinity": {"nodeAffinity": {}}}
+    pod = one(helm.objects("ns", given), "Deployment")["spec"]["template"]["spec"]
+    assert pod["affinity"] == {"nodeAffinity": {}}
+
+
+def test_one_operator_has_no_budget_that_would_block_a_drain(helm):
+    objects = helm.objects("ns")
+    assert not [obj for obj in objects if obj["kind"] == "PodDisruptionBudget"]
+    assert "affinity" not in one(objects, "Deployment")["spec"]["template"]["spec"]
+
+
+def test_who_leads_is_told_by_the_pods_name(helm):
+    (container,) = one(helm.objects("ns"), "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}} in container["env"]
 
 
 def test_changed_settings_restart_the_operator(helm):

@@ -39,5 +39,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """The line in `do_GET` is the log."""
 
 
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 256
+    """Connections that wait for it; beyond them the kernel drops the callers' first packets for up to a minute."""
+
+
 if __name__ == "__main__":
-    http.server.ThreadingHTTPServer(("", 8080), Handler).serve_forever()
+    Server(("", 8080), Handler).serve_forever()

@@ -44,7 +44,15 @@ class Client:
         return self.put(resource, body)
 
     async def patch(
-        self, resource: api.Resource, namespace: str | None, name: str, body: Mapping[str, Any]
+        self,
+        resource: api.Resource,
+        namespace: str | None,
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        subresource: str = "",
+        uid: str | None = None,
+        content_type: str = api.MERGE_PATCH,
     ) -> api.Json:
         self._called("patch", resource, name)
         return self.put(resource, merged(self._existing(resource, namespace, name), body))
@@ -87,9 +95,10 @@ class Client:
         *,
         labels: str = "",
         fields: str = "",
+        metadata_only: bool = False,
         project: Callable[[api.Json], Any] | None = None,
     ) -> api.Listing[Any]:
-        self._called("list", resource, f"{namespace or '*'} {labels}{fields}")
+        self._called("names" if metadata_only else "list", resource, f"{namespace or '*'} {labels}{fields}")
         complete = {"status.complete=true": [True], "status.complete!=true": [False]}.get(fields, [True, False])
         items = [
             copy.deepcopy(obj)
@@ -98,6 +107,8 @@ class Client:
             and namespace in (None, where)
             and bool((obj.get("status") or {}).get("complete")) in complete
         ]
+        if metadata_only:
+            items = [{"metadata": item["metadata"]} for item in items]
         return api.Listing(tuple(map(project, items) if project else items), str(next(self._versions)))
 
     def _called(self, verb: str, resource: api.Resource, name: str) -> None:

@@ -8,7 +8,7 @@ from tests.decide import worlds
 from tests.engine.fakes import Client
 
 from taskfold.api.settings import Settings
-from taskfold.decide.world import PhaseDone, PhaseReport
+from taskfold.decide.world import PhaseDone, PhaseReport, Signal
 from taskfold.effects import client as api
 from taskfold.effects import store as stores
 from taskfold.effects.sandbox import new_nonce
@@ -36,12 +36,20 @@ class Phases:
 
     def __init__(self) -> None:
         self.started: list[str] = []
+        self.rested: list[str] = []
+        self.refused: list[tuple[str, bool]] = []
         self.reports: dict[str, PhaseReport] = {}
         self.forgotten: list[str] = []
         self.dropped: list[Key] = []
 
-    def start(self, key: Key, nonce: str, exchange: object) -> None:
+    def start(self, key: Key, nonce: str, exchange: object, signal: Signal = Signal.NONE) -> None:
         self.started.append(nonce)
+
+    def rest(self, key: Key, nonce: str, started_at: str, signal: Signal) -> None:
+        self.rested.append(nonce)
+
+    def unsignalled(self, nonce: str, *, for_good: bool) -> None:
+        self.refused.append((nonce, for_good))
 
     def report(self, nonce: str) -> PhaseReport | None:
         return self.reports.get(nonce)

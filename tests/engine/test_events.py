@@ -5,8 +5,8 @@ import contextlib
 
 import pytest
 from tests.decide import worlds
-from tests.engine import clock
 from tests.engine.fakes import Client
+from tests.world import clock
 
 from taskfold.api.reasons import Reason
 from taskfold.effects import errors

@@ -19,6 +19,14 @@ CREATIONS = {
         Waiting,
         Reason.POD_REJECTED,
     ),
+    "service account comes later": (
+        errors.Forbidden(
+            'pods "a" is forbidden: error looking up service account x/default: serviceaccount "default" not found',
+            status=403,
+        ),
+        Waiting,
+        Reason.SOURCE_NOT_FOUND,
+    ),
     "admission": (
         errors.Forbidden('violates PodSecurity "restricted:latest"', status=403),
         Refused,
@@ -45,8 +53,14 @@ def test_a_refused_creation(error, kind, reason):
         errors.TooManyRequests("slow down", status=429),
         errors.NotFound("namespace", status=404),
         errors.Unauthorized("token", status=401),
+        errors.Forbidden('pods "a" is forbidden: not yet ready to handle request', status=403),
+        errors.Forbidden(
+            'pods "a" is forbidden: Get "https://10.0.0.1:6443/api/v1/namespaces/x/limitranges": stream error: '
+            "stream ID 483; INTERNAL_ERROR; received from peer",
+            status=403,
+        ),
     ],
-    ids=lambda error: type(error).__name__,
+    ids=["no answer", "too many", "not found", "unauthorized", "admission not ready", "limit ranges not read"],
 )
 def test_everything_else_comes_back_with_the_queues_delay(error):
     assert outcome.of_creation(error, "pod a") is error

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine import clock
+from tests.world import clock
 
 from taskfold.engine import queue
 from taskfold.engine.queue import KeyedQueue

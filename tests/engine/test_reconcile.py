@@ -547,6 +547,39 @@ async def test_a_changed_configmap_is_found_before_the_pod_is_made(operator):
     assert ("pods", "team", POD) not in operator.client.objects
 
 
+async def test_a_new_attempt_needs_the_source_no_more_and_keeps_its_files_in_a_place_of_its_own(operator):
+    """The image on record stands with the first attempt; the ConfigMap is gone by now (C25)."""
+    texts = {**FILES, "task.toml": "[environment]\n", "environment/Dockerfile": "FROM python:3.12-slim\nENV A=b\n"}
+    data = {path.replace("/", "_"): text for path, text in texts.items()}
+    items = [{"key": path.replace("/", "_"), "path": path} for path in texts]
+    operator.client.put(api.CONFIGMAPS, {"metadata": {"name": "files"}, "data": data})
+
+    async def image_config(reference):
+        return types.SimpleNamespace(config=ImageConfig(), digest="sha256:" + "1" * 64)
+
+    operator.parts = dataclasses.replace(operator.parts, registry=types.SimpleNamespace(image_config=image_config))
+    source = {"configMap": {"name": "files", "items": items}}
+    await admitted(operator, task=source, retries={"infrastructure": 1})
+    await steps(operator, 2)
+    runs(operator)
+    await steps(operator, 1)
+    ends(operator, "seed")
+    await steps(operator, 1)
+    assert operator.status["phase"] == "Running"
+    for gone in (("pods", "team", POD), ("configmaps", "team", "files")):
+        del operator.client.objects[gone]
+    operator.watch.pods.clear()
+    await steps(operator, 3)
+    assert [(each["number"], each.get("podName")) for each in operator.status["attempts"]] == [
+        (1, POD),
+        (2, "fix-bug-2-1"),
+    ]
+    assert operator.status["store"] == "default/team/uid-run/2/"
+    container = operator.client.find(api.PODS, "fix-bug-2-1")["spec"]["containers"][0]
+    assert container["image"] == "python@sha256:" + "1" * 64
+    assert {"name": "A", "value": "b"} in container["env"]
+
+
 async def test_an_admitted_run_reads_its_snapshot_only(operator, tmp_path):
     """Another process, after the files were trimmed out of the watch's picture."""
     await admitted(operator)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskfold.engine.watch import Key, Kind, Watch
+from taskfold.engine.watch import Collection, Key, Kind, Watch
 
 RUN, VERIFIER = Key(Kind.TASK_RUN, "team", "a"), Key(Kind.VERIFIER_RUN, "team", "a-1-verify")
 
@@ -116,58 +116,79 @@ def test_a_run_wakes_its_verification_until_it_is_complete(complete, keys):
     assert Watch().see_run(obj(status={"verifier": {"name": "a-1-verify"}, "complete": complete})) == keys
 
 
-# -- full lists ----------------------------------------------------------------------------------------------------
+# -- comparisons with a list -----------------------------------------------------------------------------------------
 
 
-def test_a_list_replaces_what_it_covers():
+def test_what_a_list_does_not_hold_is_dropped_and_wakes():
     watch = Watch()
     for name, number in (("a", "5"), ("b", "5"), ("new", "50")):
         watch.see_run(obj(name, number))
     watch.see_run(obj("far", "5", namespace="other"))
-    keys = watch.replace([obj("a", "9")], [], [], since=20, namespace="team")
+    found = watch.compare(Collection.TASK_RUNS, {("team", "a"): 5}, since=20, namespace="team")
     assert set(watch.runs) == {("team", "a"), ("team", "new"), ("other", "far")}
-    assert version(watch.runs, "a") == 9
-    assert keys == {RUN, *(Key(Kind.TASK_RUN, *place) for place in (("team", "b"), ("team", "new"), ("other", "far")))}
+    assert (found.gone, found.keys, found.outdated) == (1, {Key(Kind.TASK_RUN, "team", "b")}, [])
 
 
-def test_a_list_wakes_whatever_is_held_also_without_news():
+@pytest.mark.parametrize(
+    ("listed", "outdated"),
+    [({"a": 5}, []), ({"a": 4}, []), ({"a": 6}, ["a"]), ({"a": 5, "b": 3}, ["b"])],
+    ids=["the same", "older than an event", "newer", "not held"],
+)
+@pytest.mark.parametrize(("make", "see", "held", "key"), KINDS.values(), ids=KINDS)
+def test_what_a_list_knows_better_is_named(make, see, held, key, listed, outdated):
     watch = Watch()
-    watch.see_run(obj("a", "5"))
-    watch.see_verifier(verifier(version="5"))
-    watch.see_pod(pod(version="5"))
-    for _ in range(2):
-        keys = watch.replace([obj("a", "5")], [verifier(version="5")], [pod(version="5")], since=20, namespace="team")
-        assert keys == {RUN, VERIFIER}
+    see(watch, make("a", "5"))
+    what = {"runs": Collection.TASK_RUNS, "verifiers": Collection.VERIFIER_RUNS, "pods": Collection.PODS}[held]
+    found = watch.compare(what, {("team", name): number for name, number in listed.items()}, since=20, namespace="team")
+    assert (found.keys, [name for _, name in found.outdated]) == (set(), outdated)
+    assert version(getattr(watch, held), "a") == 5, "nothing is changed by names and versions"
 
 
 def test_a_pod_that_a_list_does_not_hold_wakes_its_run_though_nobody_holds_that():
     watch = Watch()
     watch.see_pod(pod(version="5"))
-    assert watch.replace([], [], [], since=20, namespace="team") == {RUN}
+    assert watch.compare(Collection.PODS, {}, since=20, namespace="team").keys == {RUN}
     assert watch.pods == {}
 
 
 def test_a_list_of_all_namespaces_covers_all():
     watch = Watch()
-    watch.see_pod(pod())
-    watch.see_verifier(verifier())
+    watch.see_run(obj("a", "5"))
     watch.see_run(obj("far", "5", namespace="other"))
-    keys = watch.replace([], [], [], since=20, namespace=None)
-    assert (watch.runs, watch.verifiers, watch.pods) == ({}, {}, {})
-    assert keys == {RUN, VERIFIER, Key(Kind.TASK_RUN, "other", "far")}
+    found = watch.compare(Collection.TASK_RUNS, {}, since=20, namespace=None)
+    assert (found.gone, watch.runs) == (2, {})
+    assert found.keys == {RUN, Key(Kind.TASK_RUN, "other", "far")}
 
 
-def test_a_list_that_is_older_than_an_event_does_not_undo_it():
+def test_what_was_told_after_the_list_was_made_stays():
     watch = Watch()
     watch.see_run(obj("a", "30"))
-    watch.replace([obj("a", "9")], [], [], since=20, namespace=None)
-    assert version(watch.runs, "a") == 30
+    found = watch.compare(Collection.TASK_RUNS, {}, since=20, namespace=None)
+    assert (found.gone, set(watch.runs)) == (0, {("team", "a")})
 
 
-def test_one_object_that_cannot_be_read_does_not_hide_the_others():
+@pytest.mark.parametrize("what", Collection)
+def test_an_object_is_seen_in_its_collection(what):
+    watch, make = Watch(), {"taskruns": obj, "verifierruns": verifier, "pods": pod}[what]
+    assert watch.see(what, make("a", "5"))
+    held = {"taskruns": watch.runs, "verifierruns": watch.verifiers, "pods": watch.pods}
+    assert [name for name, each in held.items() if each] == [what]
+    watch.see(what, make("a", "6"), gone=True)
+    assert not any(held.values())
+
+
+def test_unfinished_is_everything_that_is_held_in_an_order_that_stays():
     watch = Watch()
-    watch.replace([obj("odd", spec={"task": {}}), obj("a")], [], [], since=20, namespace=None)
-    assert ("team", "a") in watch.runs
+    for name in "ba":
+        watch.see_run(obj(name))
+    watch.see_verifier(verifier())
+    assert watch.unfinished() == [RUN, Key(Kind.TASK_RUN, "team", "b"), VERIFIER]
+
+
+def test_an_object_that_cannot_be_read_is_held_like_others():
+    watch = Watch()
+    watch.see_run(obj("odd", spec={"task": {}}))
+    assert watch.unfinished() == [Key(Kind.TASK_RUN, "team", "odd")]
 
 
 # -- trimming ------------------------------------------------------------------------------------------------------
@@ -204,6 +225,7 @@ def test_a_complete_run_is_forgotten_with_its_verification():
     watch.see_run(obj("b"))
     watch.forget(done)
     assert (set(watch.runs), watch.verifiers) == ({("team", "b")}, {})
+    assert watch.finished == {("team", "a"): 5}, "only its version is kept"
     watch.forget(done)
 
 

@@ -75,6 +75,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{/* Refuses replicas that could not take over from each other. */}}
+{{- define "taskfold.checkReplicas" -}}
+{{- if gt (int .Values.replicas) 1 -}}
+{{- $volume := include "taskfold.storeVolume" . -}}
+{{- $claim := .Values.store.persistence -}}
+{{- if not .Values.leaderElection.enabled -}}
+{{- fail (printf "replicas is %d, but leaderElection.enabled is false: all of them would work on the same runs. Enable it, or set replicas=1" (int .Values.replicas)) -}}
+{{- else if eq $volume "emptyDir" -}}
+{{- fail (printf "replicas is %d, but store.ephemeral=true gives each of them a store of its own. Use an object store (store.url=s3://bucket/prefix) or a claim with ReadWriteMany, or set replicas=1" (int .Values.replicas)) -}}
+{{- else if and (eq $volume "claim") (not (has "ReadWriteMany" $claim.accessModes)) -}}
+{{- fail (printf "replicas is %d, but the claim of the store can be mounted by one node only. Set store.persistence.accessModes={ReadWriteMany} if its StorageClass (or existingClaim) can do that, use an object store (store.url=s3://bucket/prefix), or set replicas=1" (int .Values.replicas)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "taskfold.claimName" -}}
 {{- default (printf "%s-store" (include "taskfold.fullname" .)) .Values.store.persistence.existingClaim -}}
 {{- end -}}
@@ -87,6 +102,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "clusterName" .Values.clusterName
   "namespaces" (ternary list (include "taskfold.namespaces" . | fromJsonArray) .Values.clusterWide)
   "store" $store
+  "leaderElection" (merge (dict "leaseName" (include "taskfold.fullname" .)) .Values.leaderElection)
   "healthPort" .Values.healthPort
 -}}
 {{- mustMergeOverwrite (deepCopy .Values.settings) $derived | mustToPrettyJson -}}
@@ -110,6 +126,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [pods/exec]
   verbs: [get, create]
+# A container that ends with a long phase of the sandbox, so that nothing need be asked meanwhile.
+- apiGroups: [""]
+  resources: [pods/ephemeralcontainers]
+  verbs: [patch]
 # By name, as a run names them: never listed, never watched.
 - apiGroups: [""]
   resources: [configmaps, secrets]

@@ -14,7 +14,7 @@ from typing import Any
 from taskfold import protocol
 from taskfold.api import names
 from taskfold.api.common import API_VERSION
-from taskfold.api.settings import PodSettings, Settings
+from taskfold.api.settings import HelperSettings, PodSettings, Settings
 from taskfold.api.taskrun import PodRetention, TaskRun
 from taskfold.build import environment
 from taskfold.contract.images import RecordedImage
@@ -30,6 +30,8 @@ DO_NOT_DISTURB = {
     "karpenter.sh/do-not-disrupt": "true",
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
 }
+NOBODY = 65532
+"""A user that no image gives rights to."""
 GRACE_SECONDS = 5
 """The helper ends at once on SIGTERM; this is for a node under load."""
 
@@ -87,6 +89,28 @@ def manifest(
         "kind": "Pod",
         "metadata": metadata(run, plan.name, "sandbox", plan.attempt),
         "spec": spec,
+    }
+
+
+def waiter(nonce: str, helper: HelperSettings) -> dict[str, Any]:
+    """The ephemeral container that ends when this phase of `main` is done. It has no rights and nothing of the run.
+
+    Such a container has no resources of its own: its few MiB count as the pod's.
+    """
+    return {
+        "name": names.waiter(nonce),
+        "image": helper.image,
+        "imagePullPolicy": helper.image_pull_policy,
+        "command": ["/helper", "wait", "--name", MAIN, "--nonce", nonce],
+        "securityContext": {
+            "runAsUser": NOBODY,
+            "runAsGroup": NOBODY,
+            "runAsNonRoot": True,
+            "privileged": False,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
     }
 
 

@@ -1,11 +1,13 @@
 """`taskfold operator`: the process that the chart runs."""
 
+import asyncio
+import importlib
 import json
 import logging
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import yaml
@@ -25,10 +27,16 @@ def operator(
     """Run the operator until it is told to end (SIGTERM)."""
     settings = _settings(config)
     _log(settings.log_format)
-    from taskfold.engine import operator as engine  # noqa: PLC0415 - kopf is only installed with the operator
+    from taskfold.engine import leading  # noqa: PLC0415 - other commands need nothing of the engine
+
+    async def work(health: Any) -> None:
+        # In a thread: the lease is renewed meanwhile. Only now: a process that stands by needs little memory.
+        engine = await asyncio.to_thread(importlib.import_module, "taskfold.engine.operator")
+        await engine.serve(settings, source, health)
 
     try:
-        engine.run(settings, credentials.find())
+        source = credentials.find()
+        leading.run(settings, source, work)
     except errors.EffectError as error:
         exits.fail(str(error), exits.INTERNAL)
 

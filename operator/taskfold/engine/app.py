@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from taskfold.api.settings import HelperSettings, Settings
 from taskfold.effects import client as api
-from taskfold.effects import credentials, errors, lines, registry
+from taskfold.effects import credentials, descriptors, errors, lines, places, registry
 from taskfold.effects import exec as execs
 from taskfold.effects import store as stores
 from taskfold.effects.sandbox import new_nonce
@@ -70,25 +70,29 @@ async def running(settings: Settings, source: credentials.Source) -> AsyncIterat
     """An operator at work for the length of the block."""
     store = stores.Store(settings.store.url, options=settings.store.options)
     await store.check()
+    shares = _shares(settings)
     async with (
-        api.Client(source, limits=api.Limits(concurrent=settings.concurrency.connections)) as client,
+        api.Client(source, limits=api.Limits(concurrent=shares.calls)) as client,
         registry.Registry(settings.registry.mirrors) as images,
-        at_work(settings, Outside(client, images, store)) as app,
+        at_work(settings, Outside(client, images, store), shares) as app,
     ):
         yield app
 
 
 @contextlib.asynccontextmanager
-async def at_work(settings: Settings, outside: Outside) -> AsyncIterator[App]:
-    """The parts, made and started; ended in order."""
+async def at_work(settings: Settings, outside: Outside, shares: descriptors.Shares | None = None) -> AsyncIterator[App]:
+    """The parts, made and started; ended in order. `shares`: of connections; None: as the settings say."""
     limits, client, store = settings.concurrency, outside.client, outside.store
+    shares = shares or _wanted(settings)
     watch = Watch()
+    version = await client.version()  # tells the cluster's time too, before anything is decided
 
     async def work(key: Key) -> float | None:
         return await reconciler.reconcile(key)
 
     queue: KeyedQueue[Key] = KeyedQueue(work, workers=limits.workers, expected=(errors.EffectError,))
-    exec_ = execs.Exec(client, concurrent=limits.execs, per_node=limits.execs_per_node)
+    caps = places.Caps(shares.execs, limits.execs_per_node, limits.copies, limits.copies_per_node, shares.streams)
+    exec_ = execs.Exec(client, caps=caps)
     parts = Parts(
         settings=settings,
         client=client,
@@ -100,16 +104,16 @@ async def at_work(settings: Settings, outside: Outside) -> AsyncIterator[App]:
         image_users=ImageUsers(store, settings.cluster_name),
         sources=Sources(client, settings.secrets),
         watch=watch,
-        activities=Activities(queue.add),
+        activities=Activities(queue.add, settings.waiting),
         starts=Starts(limits.pod_starts, watch.starting, queue.add),
         events=Events(client),
-        image_volumes=await _image_volumes(client, settings.helper),
+        image_volumes=_image_volumes(version, settings.helper),
         wake=queue.add_all,
-        clock=outside.clock,
+        clock=lambda: client.time.now(outside.clock),
         nonce=outside.nonce,
     )
     reconciler = Reconciler(parts)
-    janitor = Janitor(client, watch, queue.add, settings)
+    janitor = Janitor(parts, queue.add)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(part.run()) for part in (queue, parts.events, janitor)]
         try:
@@ -121,11 +125,30 @@ async def at_work(settings: Settings, outside: Outside) -> AsyncIterator[App]:
             await parts.lines.close()
 
 
-async def _image_volumes(client: api.Client, helper: HelperSettings) -> bool:
+def _wanted(settings: Settings) -> descriptors.Shares:
+    limits = settings.concurrency
+    return descriptors.Shares(limits.connections, limits.execs, settings.waiting.streams)
+
+
+def _shares(settings: Settings) -> descriptors.Shares:
+    """What the settings want, as far as this process may have it."""
+    limit = descriptors.raise_limit()
+    shares = descriptors.share(limit, _wanted(settings))
+    if shares != _wanted(settings):
+        log.warning(
+            "%d files may be open: %d calls, %d execs and %d waiting streams at a time instead of what is set",
+            limit,
+            shares.calls,
+            shares.execs,
+            shares.streams,
+        )
+    return shares
+
+
+def _image_volumes(version: api.Json, helper: HelperSettings) -> bool:
     """Whether the helper's image is mounted, or copied by an init container."""
     if helper.mount != "auto":
         return helper.mount == "imageVolume"
-    version = await client.version()
     found = tuple(int("".join(filter(str.isdigit, version.get(part, ""))) or 0) for part in ("major", "minor"))
     log.info(
         "Kubernetes %s: the helper comes by %s",

@@ -19,13 +19,14 @@ from taskfold.decide import plan as plans
 from taskfold.decide import sandbox as deciding
 from taskfold.decide.world import RunWorld, VerifierWorld
 from taskfold.effects import client as api
-from taskfold.effects import errors, sinks
+from taskfold.effects import errors, scrubbing, sinks
 from taskfold.effects import exec as execs
 from taskfold.effects import sandbox as sandboxes
 from taskfold.effects import store as stores
 from taskfold.engine import image_users, observe, outcome, secrecy
 from taskfold.engine.parts import Parts
 from taskfold.engine.phases import Phases
+from taskfold.engine.waiters import Waiters
 from taskfold.engine.watch import Key, Kind
 from taskfold.protocol.phase import User
 
@@ -43,6 +44,7 @@ class Applier:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._phases = Phases(parts)
+        self._waiters = Waiters(parts)
 
     async def run(self, effect: plans.Effect, world: RunWorld) -> None:
         """One effect of a TaskRun's plan."""
@@ -58,9 +60,8 @@ class Applier:
                 await self._delete(api.PODS, namespace, name, uid, grace=pod_builder.GRACE_SECONDS)
             case plans.StoreImageUser(reference=reference, image_id=image_id, record=record):
                 await self._store_image_user(reference, image_id, record)
-            case plans.RunPhase(phase=phase, nonce=nonce):
-                key = Key(Kind.TASK_RUN, namespace, world.run.metadata.name)
-                self._parts.activities.start(key, nonce, self._phases.of_run(JournalPhase(phase), nonce, world))
+            case plans.RunPhase() | plans.RestPhase() | plans.AddWaiter():
+                await self._phase(effect, Key(Kind.TASK_RUN, namespace, world.run.metadata.name), world)
             case plans.CreateVerifierRun(name=name, attempt=attempt):
                 await self._create_verifier(world, name, attempt)
             case plans.CancelVerifierRun(name=name):
@@ -84,14 +85,24 @@ class Applier:
         """One effect of a VerifierRun's plan."""
         metadata = world.verifier.metadata
         match effect:
-            case plans.RunPhase(phase=phase, nonce=nonce):
-                key = Key(Kind.VERIFIER_RUN, metadata.namespace, metadata.name)
-                exchange = self._phases.of_verifier(JournalPhase(phase), nonce, world)
-                self._parts.activities.start(key, nonce, exchange)
+            case plans.RunPhase() | plans.RestPhase() | plans.AddWaiter():
+                await self._phase(effect, Key(Kind.VERIFIER_RUN, metadata.namespace, metadata.name), world)
             case plans.StoreRewards(prefix=prefix, rewards=rewards):
                 await self._put_once(prefix + REWARDS, dict(rewards))
             case _:
                 raise TypeError(f"a VerifierRun's plan holds {effect!r}")
+
+    async def _phase(
+        self, effect: plans.RunPhase | plans.RestPhase | plans.AddWaiter, key: Key, world: RunWorld | VerifierWorld
+    ) -> None:
+        match effect:
+            case plans.RunPhase(phase=phase, nonce=nonce, signal=signal):
+                exchange = self._phases.of(JournalPhase(phase), nonce, world, signal)
+                self._parts.activities.start(key, nonce, exchange, signal)
+            case plans.RestPhase(nonce=nonce, started_at=started_at, signal=signal):
+                self._parts.activities.rest(key, nonce, started_at, signal)
+            case plans.AddWaiter(pod=pod, uid=uid, nonce=nonce):
+                await self._waiters.add(key.namespace, pod, uid, nonce)
 
     async def _create_pod(self, effect: plans.CreatePod, world: RunWorld) -> None:
         run, task = world.run, world.task
@@ -229,7 +240,7 @@ class Applier:
                 sink,
                 max_bytes=limits.collect_bytes,
                 max_entries=limits.collect_entries,
-                scrub=sandboxes.scrubbable(secrets),
+                scrub=scrubbing.scrubbable(secrets),
                 scrub_except=(phases.REWARD_JSON, phases.REWARD_TXT, phases.LOGS_ARTIFACTS),
                 checked=True,
             )

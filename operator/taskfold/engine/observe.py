@@ -50,11 +50,12 @@ class Observer:
         final = status.phase is not None and status.phase.final
         attempt = status.attempts[-1] if status.attempts else None
         task = await self._task(run)
-        recorded = await self._recorded(run, task, prefix)
+        recorded = await self._recorded(run, task)
         name = names.pod(run.metadata.name, attempt.number, attempt.tries) if attempt else None
         must_exist = attempt is not None and (attempt.pod_uid is not None or final)
         pod = await self._pod(key.namespace, name, confirm=must_exist) if name else None
-        unplaced = pod is None and not must_exist and not final
+        # A further attempt has the snapshot of the first one's seed; what the source says by now is not asked (C25).
+        unplaced = pod is None and not must_exist and not final and (attempt is None or attempt.number == 1)
         verifier_name = status.verifier.name if status.verifier is not None else None
         if verifier_name is None and attempt is not None:
             # Made, perhaps, and not recorded yet: the watch's picture will do, a second creation would find it.
@@ -95,7 +96,7 @@ class Observer:
         pod_name = attempt.pod_name if attempt else None
         pod = await self._pod(key.namespace, pod_name, confirm=True) if pod_name else None
         task = await self._task(run) if run is not None else None
-        recorded = await self._recorded(run, task, self._prefix(run)) if run is not None else None
+        recorded = await self._recorded(run, task) if run is not None else None
         return VerifierWorld(
             verifier=verifier,
             spec_digest=seen.spec_digest,
@@ -115,9 +116,10 @@ class Observer:
             run=run, spec_digest=seen.spec_digest, now=self._parts.clock(), nonces=(), settings=self._parts.settings
         )
 
-    def _prefix(self, run: TaskRun) -> str:
-        attempt = run.status.attempts[-1].number if run.status.attempts else 1
-        return stores.run_prefix(self._parts.settings.cluster_name, run.metadata.namespace, run.metadata.uid, attempt)
+    def _prefix(self, run: TaskRun, attempt: int | None = None) -> str:
+        """Where this attempt keeps what it leaves; without a number the current one."""
+        number = attempt or (run.status.attempts[-1].number if run.status.attempts else 1)
+        return stores.run_prefix(self._parts.settings.cluster_name, run.metadata.namespace, run.metadata.uid, number)
 
     def _reports(self, journal: Sequence[JournalEntry]) -> dict[str, PhaseReport]:
         reports = ((entry.nonce, self._parts.activities.report(entry.nonce)) for entry in journal)
@@ -205,10 +207,11 @@ class Observer:
         dockerfile.check_record(config, task.image.reference)
         return RecordedImage(task.image.reference, base.digest, config)
 
-    async def _recorded(self, run: TaskRun, task: loader.Task | None, prefix: str) -> RecordedImage | None:
+    async def _recorded(self, run: TaskRun, task: loader.Task | None) -> RecordedImage | None:
+        """The image on record: kept once, at admission, with the first attempt, for all of them."""
         if task is None or task.image.dockerfile is None:
             return None
-        document = await self._parts.store.get(prefix + IMAGE, limit=DOCUMENT_BYTES)
+        document = await self._parts.store.get(self._prefix(run, 1) + IMAGE, limit=DOCUMENT_BYTES)
         return RecordedImage.of(json.loads(document))
 
     async def _image_user(

@@ -1,13 +1,16 @@
-"""kopf as the source of events: watches, start and end, login, probes. Every handler only puts keys into the queue.
+"""kopf as the source of events: watches, start and end, login. Every handler only puts keys into the queue.
 
-Guarantees: kopf writes nothing to any object; its restarts of a watch cost a list, never an event; credentials are
-read anew before they expire; the probes tell whether the work goes on, not whether the process lives.
+Guarantees: kopf writes nothing to any object; its restarts of a watch cost a list, never an event; a watch that went
+silent is opened anew; credentials are read anew before they expire; the checks of the liveness endpoint tell whether
+the work goes on, not whether the process lives.
 """
 
 import asyncio
 import base64
+import gc
 import logging
 import socket
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,27 +23,33 @@ from taskfold.api.settings import Settings
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
 from taskfold.effects import credentials
-from taskfold.engine import app, janitor
+from taskfold.engine import app, janitor, stateless
+from taskfold.engine.health import Check, Health, Unhealthy
 
 LOGIN_SECONDS = 600
 """kopf reads a token once per login: renewed well before an hour-long token ends."""
 STUCK_SECONDS = 120.0
 """A queue that holds work and finishes nothing for so long is stuck."""
 
-log = logging.getLogger(__name__)
+LIST_PAGE = 500
+"""Objects in one answer of a list of kopf's."""
+GARBAGE_THRESHOLDS = (20_000, 50, 20)
+"""Python's own (700, 10, 10) have it search a picture of thousands of objects for garbage every few events, which was
+half of what an event cost (bench/watch_events.py); an event alone makes hundreds of dicts.
+"""
 
 
-def run(settings: Settings, source: credentials.Source) -> None:
-    """Run the operator until it is told to end. Leaves by exception when a watch died: the platform restarts it."""
-    kopf.run(
-        registry=registry(settings, source),
-        settings=kopf_settings(),
+async def serve(settings: Settings, source: credentials.Source, health: Health) -> None:
+    """Work until told to end by SIGTERM. Leaves by exception when a watch died: the platform starts us anew."""
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
+    await kopf.operator(
+        registry=registry(settings, source, health),
+        settings=kopf_settings(settings),
         clusterwide=not settings.namespaces,
         namespaces=settings.namespaces,
         standalone=True,
         # kopf's own asks for the user's name, which a uid without a passwd entry does not have.
         identity=kopf_identity(),
-        liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz",
     )
 
 
@@ -49,7 +58,7 @@ def kopf_identity() -> Any:
     return f"{names.OPERATOR}@{socket.gethostname()}"
 
 
-def kopf_settings() -> kopf.OperatorSettings:
+def kopf_settings(ours: Settings) -> kopf.OperatorSettings:
     """Settings of kopf, each for a fault that was measured or reported."""
     settings = kopf.OperatorSettings()
     settings.scanning.disabled = True  # no rights on CRDs and namespaces needed
@@ -58,13 +67,20 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 5
     settings.watching.connect_timeout = 10
+    # A load balancer or a dead peer may leave a watch open that nothing comes through any more. The API server sends a
+    # bookmark every minute, so silence for longer is the connection's end; its events are found again from the last
+    # bookmark on. No timeout of a whole watch: a busy one may live as long as the server likes.
+    settings.watching.inactivity_timeout = ours.watch_silent_seconds
+    # Lists in pages: thousands of runs neither in one answer nor within one request's time.
+    settings.watching.chunk_size = LIST_PAGE
     for plural in (TaskRun.PLURAL, VerifierRun.PLURAL):
         settings.watching.field_selectors[plural] = janitor.UNFINISHED
     settings.watching.label_selectors["pods"] = names.RUN
+    stateless.forget(settings)
     return settings
 
 
-def registry(settings: Settings, source: credentials.Source) -> kopf.OperatorRegistry:
+def registry(settings: Settings, source: credentials.Source, health: Health) -> kopf.OperatorRegistry:
     """The handlers, bound to one operator."""
     handlers = kopf.OperatorRegistry()
     stack = AsyncExitStack()
@@ -75,6 +91,7 @@ def registry(settings: Settings, source: credentials.Source) -> kopf.OperatorReg
         for noisy in ("kopf.objects", "kopf.activities", "aiohttp.access"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
         state["app"] = await stack.enter_async_context(app.running(settings, source))
+        health.works(checks(state["app"], settings))
 
     @kopf.on.cleanup(registry=handlers)
     async def stop(**_: Any) -> None:
@@ -101,22 +118,29 @@ def registry(settings: Settings, source: credentials.Source) -> kopf.OperatorReg
     async def on_pod(event: kopf.RawEvent, **_: Any) -> None:
         state["app"].wake(state["app"].watch.see_pod(dict(event["object"]), gone=event["type"] == "DELETED"))
 
-    @kopf.on.probe(registry=handlers, id="queue")
-    async def queue_moves(**_: Any) -> int:
-        found = state["app"].queue
-        idle = asyncio.get_running_loop().time() - found.last_progress
+    return handlers
+
+
+def checks(running: app.App, settings: Settings) -> Mapping[str, Check]:
+    """What the liveness endpoint asks while the operator works."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+
+    def queue_moves() -> int:
+        found = running.queue
+        idle = loop.time() - max(started, found.last_progress)
         if found.waiting and idle > STUCK_SECONDS:
-            raise kopf.PermanentError(f"{found.waiting} keys wait and nothing was done for {idle:.0f} s")
+            raise Unhealthy(f"{found.waiting} keys wait and nothing was done for {idle:.0f} s")
         return found.waiting
 
-    @kopf.on.probe(registry=handlers, id="watch")
-    async def lists_succeed(**_: Any) -> float:
-        age = asyncio.get_running_loop().time() - state["app"].janitor.last_round
-        if age > 4 * settings.resync_seconds + STUCK_SECONDS:
-            raise kopf.PermanentError(f"no successful list of the cluster for {age:.0f} s")
+    def lists_succeed() -> float:
+        last = running.janitor.last_round
+        age = loop.time() - (started if last is None else last)
+        if last is None or age > 4 * settings.resync_seconds + STUCK_SECONDS:
+            raise Unhealthy(f"no successful list of the cluster for {age:.0f} s")
         return round(age, 1)
 
-    return handlers
+    return {"queue": queue_moves, "lists": lists_succeed}
 
 
 async def connection(source: credentials.Source) -> kopf.ConnectionInfo:

@@ -14,6 +14,10 @@ from taskfold.effects import errors
 
 SOON = 5.0
 QUOTA = 5.0
+UNREAD_RULES = ("not yet ready to handle request", 'Get "http')
+"""An API server that has just started, or has lost its etcd, cannot read the rules of admission (limit ranges, quotas)
+and says Forbidden for it: no rule has refused anything.
+"""
 
 
 class Outcome(Exception):  # noqa: N818 - it is not always an error
@@ -42,11 +46,17 @@ class Refused(Outcome):
 
 
 def of_creation(error: errors.ApiError, what: str) -> Exception:
-    """What a refused creation means. A quota passes; a rule of the cluster does not."""
+    """What a refused creation means. A quota passes, and a namespace gets its service account a moment after it was
+    made, later when the controllers are behind; a rule of the cluster does not pass, unless it could not be read.
+    """
     text = f"{what}: {error}"
     match error:
+        case errors.Forbidden() if any(words in str(error) for words in UNREAD_RULES):
+            return error
         case errors.Forbidden() if "exceeded quota" in str(error):
             return Waiting(Reason.QUOTA_EXCEEDED, text, QUOTA)
+        case errors.Forbidden() if "error looking up service account" in str(error):
+            return Waiting(Reason.SOURCE_NOT_FOUND, text, SOON)
         case errors.Forbidden() if "is being terminated" in str(error):
             return Waiting(Reason.POD_REJECTED, text, SOON)
         case errors.Forbidden() | errors.Invalid() | errors.BadRequest():

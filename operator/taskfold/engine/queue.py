@@ -10,7 +10,6 @@ import contextlib
 import heapq
 import itertools
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
@@ -39,7 +38,7 @@ class KeyedQueue(Generic[Key]):
         self._expected = expected
         self._work = work
         self._workers = workers
-        self._ready: deque[Key] = deque()
+        self._ready: asyncio.Queue[Key] = asyncio.Queue()  # wakes one worker for a key, not all of them
         self._queued: set[Key] = set()
         self._busy: set[Key] = set()
         self._again: set[Key] = set()
@@ -47,7 +46,6 @@ class KeyedQueue(Generic[Key]):
         self._later: list[tuple[float, int, Key]] = []
         self._count = itertools.count()
         self._failures: dict[Key, int] = {}
-        self._wake = asyncio.Event()
         self._moved = asyncio.Event()
         self.last_progress = 0.0
 
@@ -65,17 +63,17 @@ class KeyedQueue(Generic[Key]):
         self._moved.set()
 
     def add_all(self, keys: Iterable[Key]) -> None:
-        """Ask for each of these, now."""
-        for key in keys:
+        """Ask for each of these, now; in an order that does not depend on how sets are walked."""
+        for key in sorted(keys, key=str):
             self.add(key)
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._busy)
+        return self._ready.qsize() + len(self._busy)
 
     @property
     def waiting(self) -> int:
         """Keys with a worker wanted right now."""
-        return len(self._ready)
+        return self._ready.qsize()
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -89,15 +87,11 @@ class KeyedQueue(Generic[Key]):
             self._again.add(key)
         elif key not in self._queued:
             self._queued.add(key)
-            self._ready.append(key)
-            self._wake.set()
+            self._ready.put_nowait(key)
 
     async def _worker(self) -> None:
         while True:
-            while not self._ready:
-                self._wake.clear()
-                await self._wake.wait()
-            key = self._ready.popleft()
+            key = await self._ready.get()
             self._queued.discard(key)
             self._busy.add(key)
             try:

@@ -27,6 +27,7 @@ from taskfold.engine.observe import Observer
 from taskfold.engine.outcome import Refused, Waiting
 from taskfold.engine.parts import Parts
 from taskfold.engine.watch import Key, Kind
+from taskfold.engine.words import Words
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class Reconciler:
         self._parts = parts
         self._observer = Observer(parts)
         self._applier = Applier(parts)
+        self._words = Words()
 
     async def reconcile(self, key: Key) -> float | None:
         """The next step. Returns the seconds after which the key wants to be looked at again, or None."""
@@ -57,6 +59,7 @@ class Reconciler:
         if world is None or world.run.metadata.deletion_timestamp is not None:
             self._parts.starts.forget(key)
             self._parts.activities.drop(key)
+            self._words.forget(key)
             return None
         plan = taskrun.decide(world)
         if not any(isinstance(effect, CreatePod) for effect in plan.effects):
@@ -68,7 +71,7 @@ class Reconciler:
             plan = Plan(note=waiting.note, again=waiting.delay)
         except Refused as refused:
             plan = refuse(world, refused.reason, refused.message)
-        again = await self._write(world, plan)
+        again = await self._write(key, world, plan)
         if world.run.status.complete:
             self._parts.watch.forget(world.run.wire())
         return again
@@ -77,6 +80,7 @@ class Reconciler:
         world = await self._observer.verifier(key)
         if world is None:
             self._parts.activities.drop(key)
+            self._words.forget(key)
             return None
         plan = verifierrun.decide(world)
         try:
@@ -84,9 +88,9 @@ class Reconciler:
                 await self._applier.verifier(effect, world)
         except Waiting as waiting:
             plan = Plan(note=waiting.note, again=waiting.delay)
-        return await self._write(world, plan)
+        return await self._write(key, world, plan)
 
-    async def _write(self, world: RunWorld | VerifierWorld, plan: Plan) -> float | None:
+    async def _write(self, key: Key, world: RunWorld | VerifierWorld, plan: Plan) -> float | None:
         """The status, if it differs. A conflict: somebody was faster, look again at what is there now."""
         run = world.run if isinstance(world, RunWorld) else world.verifier
         old: Status = run.status
@@ -96,6 +100,9 @@ class Reconciler:
         patch = statuses.merge_patch(old.wire(), new.wire())
         if not patch:
             return plan.again
+        wait = self._words.wait(key, patch, new)
+        if wait > 0:
+            return wait if plan.again is None else min(plan.again, wait)
         metadata, runs = run.metadata, isinstance(world, RunWorld)
         resource = api.TASKRUNS if runs else api.VERIFIERRUNS
         try:
@@ -112,6 +119,7 @@ class Reconciler:
             return 0
         except errors.NotFound:
             return None
+        self._words.wrote(key, new)
         self._see(resource, written)
         self._tell(run, old, new, plan, to.stamp(world.now))
         return plan.again
@@ -131,14 +139,15 @@ class Reconciler:
                 return  # said already: a write would wake the key at once, past the queue's growing delay
             new = statuses.wished(run, run.status, note, self._parts.clock())
             patch = statuses.merge_patch(run.status.wire(), new.wire())
+            if self._words.wait(key, patch, new) > 0:
+                return
             resource = api.TASKRUNS if key.kind is Kind.TASK_RUN else api.VERIFIERRUNS
             version = run.metadata.resource_version
-            self._see(
-                resource,
-                await self._parts.client.patch_status(
-                    resource, key.namespace, key.name, patch, resource_version=version
-                ),
+            written = await self._parts.client.patch_status(
+                resource, key.namespace, key.name, patch, resource_version=version
             )
+            self._words.wrote(key, new)
+            self._see(resource, written)
 
     async def _look_again(self, resource: api.Resource, namespace: str, name: str) -> None:
         try:

@@ -1,12 +1,12 @@
 """What the watches have told: the last seen TaskRuns, VerifierRuns and sandbox pods.
 
-Guarantees: an older resourceVersion never replaces a newer one; a full list replaces what it covers, so that nothing
-that vanished in a gap stays; what is kept of an admitted run is without its task files. Absence here is a hint: who
-decides upon it asks the API server.
+Guarantees: an older resourceVersion never replaces a newer one; a comparison with a list drops what the list does not
+hold, so that nothing that vanished in a gap stays; what is kept of an admitted run is without its task files, and of a
+finished one its version alone. Absence here is a hint: who decides upon it asks the API server.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -17,6 +17,8 @@ from taskfold.api import names, taskrun, verifierrun
 from taskfold.decide import pod as pods
 
 Object = dict[str, Any]
+Place = tuple[str, str]
+"""Namespace and name."""
 
 
 class Kind(StrEnum):
@@ -36,6 +38,25 @@ class Key:
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class Collection(StrEnum):
+    """What the picture consists of, by its name in the API."""
+
+    TASK_RUNS = "taskruns"
+    VERIFIER_RUNS = "verifierruns"
+    PODS = "pods"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a list knew better. `gone`: so many were held that are not there; `keys`: whom that concerns; `outdated`:
+    listed, and not held in that version.
+    """
+
+    gone: int
+    keys: set[Key]
+    outdated: list[Place]
 
 
 @dataclass(frozen=True)
@@ -69,9 +90,11 @@ class Watch:
     """One process's picture of the cluster."""
 
     def __init__(self) -> None:
-        self.runs: dict[tuple[str, str], Seen] = {}
-        self.verifiers: dict[tuple[str, str], Seen] = {}
-        self.pods: dict[tuple[str, str], Seen] = {}
+        self.runs: dict[Place, Seen] = {}
+        self.verifiers: dict[Place, Seen] = {}
+        self.pods: dict[Place, Seen] = {}
+        self.finished: dict[Place, int] = {}
+        """The versions of complete runs that were dealt with: nothing is to be done until one has another."""
 
     def see_run(self, obj: Object, *, gone: bool = False) -> set[Key]:
         """A TaskRun as an event, a list or a write told it. Returns who should look; nobody, if it is no news."""
@@ -98,7 +121,7 @@ class Watch:
 
     def _take(
         self,
-        held: dict[tuple[str, str], Seen],
+        held: dict[Place, Seen],
         obj: Object,
         digest: Callable[[Mapping[str, Any]], str] | None,
         trim: Callable[[Object], Object],
@@ -118,39 +141,51 @@ class Watch:
             held[place] = Seen(trim(obj), known or (_digest(digest, obj) if digest is not None else ""))
         return True
 
-    def replace(
-        self,
-        runs: Iterable[Object],
-        verifiers: Iterable[Object],
-        pods: Iterable[Object],
-        since: int,
-        namespace: str | None,
-    ) -> set[Key]:
-        """A full list of a namespace (None: of all): what it does not hold and is not newer than `since` is gone."""
+    def see(self, what: Collection, obj: Object, *, gone: bool = False) -> set[Key]:
+        """An object of this collection, as an event, a list or a write told it."""
+        match what:
+            case Collection.TASK_RUNS:
+                return self.see_run(obj, gone=gone)
+            case Collection.VERIFIER_RUNS:
+                return self.see_verifier(obj, gone=gone)
+            case Collection.PODS:
+                return self.see_pod(obj, gone=gone)
+
+    def compare(self, what: Collection, listed: Mapping[Place, int], since: int, namespace: str | None) -> Difference:
+        """A list of a namespace (None: of all), as names and versions. What it does not hold and is not newer than the
+        list itself, `since`, is gone: it is dropped here, and those who should look are told.
+        """
+        held = self._held(what)
+        gone = [
+            place
+            for place, seen in held.items()
+            if place not in listed and seen.version <= since and namespace in (None, place[0])
+        ]
         keys: set[Key] = set()
-        for found, held, see in (
-            (list(pods), self.pods, self.see_pod),
-            (list(verifiers), self.verifiers, self.see_verifier),
-            (list(runs), self.runs, self.see_run),
-        ):
-            listed = {_place(obj) for obj in found}
-            gone = [
-                place
-                for place, seen in held.items()
-                if place not in listed and seen.version <= since and namespace in (None, place[0])
-            ]
-            for lost in [held.pop(place).object for place in gone]:
-                keys |= see(lost, gone=True)
-            for obj in found:
-                see(obj)
-        # Whatever is unfinished is looked at, news or not: that is what the list is for.
-        keys |= {Key(Kind.TASK_RUN, *place) for place in self.runs}
-        return keys | {Key(Kind.VERIFIER_RUN, *place) for place in self.verifiers}
+        for lost in [held.pop(place).object for place in gone]:
+            keys |= self.see(what, lost, gone=True)
+        outdated = [place for place, version in listed.items() if place not in held or held[place].version < version]
+        return Difference(len(gone), keys, outdated)
+
+    def unfinished(self) -> list[Key]:
+        """Every run and verification that is held, in an order that stays."""
+        runs = [Key(Kind.TASK_RUN, *place) for place in self.runs]
+        return sorted(runs + [Key(Kind.VERIFIER_RUN, *place) for place in self.verifiers])
+
+    def _held(self, what: Collection) -> dict[Place, Seen]:
+        match what:
+            case Collection.TASK_RUNS:
+                return self.runs
+            case Collection.VERIFIER_RUNS:
+                return self.verifiers
+            case Collection.PODS:
+                return self.pods
 
     def forget(self, run: Object) -> None:
         """A complete run: it and its VerifierRun are read from the API server should anyone ask again."""
         place = _place(run)
         self.runs.pop(place, None)
+        self.finished[place] = Seen(run).version
         name = ((run.get("status") or {}).get("verifier") or {}).get("name")
         if name:
             self.verifiers.pop((place[0], name), None)
@@ -163,13 +198,13 @@ class Watch:
         """Sandbox pods between their creation and their container's start."""
         return sum(_is_starting(seen.object) for seen in self.pods.values())
 
-    def _verifiers_of(self, run: tuple[str, str]) -> set[Key]:
+    def _verifiers_of(self, run: Place) -> set[Key]:
         status = (self.runs[run].object.get("status") or {}) if run in self.runs else {}
         name = (status.get("verifier") or {}).get("name")
         return {Key(Kind.VERIFIER_RUN, run[0], name)} if name and not status.get("complete") else set()
 
 
-def _place(obj: Mapping[str, Any]) -> tuple[str, str]:
+def _place(obj: Mapping[str, Any]) -> Place:
     return obj["metadata"]["namespace"], obj["metadata"]["name"]
 
 
