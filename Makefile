@@ -4,9 +4,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# A second node costs less than a second and 0.3 GiB, and some tests cut one off.
+NODES  ?= $(or $(TASKFOLD_CLUSTER_NODES),2)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint unit conformance helper tools cluster images down bench generate lock clean
+.PHONY: help demo test soak scenarios chaos lint unit conformance helper tools cluster images down bench generate lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,11 +38,18 @@ conformance: $(STAMP) images  ## tests on the real cluster; bulk cases at a tent
 soak: $(STAMP) images  ## the same with bulk cases whole
 	TASKFOLD_SOAK=1 $(BIN)/pytest -m "cluster or cluster_lifecycle"
 
+scenarios: $(STAMP)  ## every crash point of every scenario, and COUNT random worlds from SEED on
+	TASKFOLD_SCENARIOS=$(or $(COUNT),20000) TASKFOLD_SEED=$(or $(SEED),20) $(BIN)/pytest tests/world/test_crashes.py \
+		tests/world/test_fencing.py tests/world/test_random.py
+
+chaos: $(STAMP) images  ## runs go on while operator and cluster are hurt: every fault, 40 runs each
+	TASKFOLD_CHAOS=full $(BIN)/pytest tests/chaos
+
 tools:
 	@$(PYTHON) hack/tools.py
 
 cluster:  ## the local cluster (or the one named in TASKFOLD_KUBECONFIG)
-	$(PYTHON) hack/cluster up
+	$(PYTHON) hack/cluster up --nodes $(NODES)
 
 images: cluster $(STAMP)  ## stand-in images and our own, in the local registry
 	$(BIN)/python hack/images --all

@@ -7,9 +7,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from hack.cluster import addons, kind, programs, settings, status, teardown
+from hack.cluster import addons, kind, namespaces, parts, programs, settings, status, teardown
 from hack.cluster import up as own
 from hack.cluster.api import Api
+from hack.cluster.parts import Part
 from hack.cluster.settings import ClusterError, Settings
 from hack.images import registry
 
@@ -22,8 +23,18 @@ COMMANDS: dict[str, str] = {
     "kubeconfig": "print the path of the kubeconfig",
     "bin": "print the folder with kubectl, helm and ctr",
     "load-image": "push an image archive into the cluster's registry",
+    "kill": "end a part of the cluster with SIGKILL",
+    "start": "start a part that has ended, as it was started before",
+    "restart": "kill and start",
+    "link": "cut the link of a node (down) or join it again (up)",
     "free-volumes": "empty the local volumes whose claim is gone, and offer them again",
     "build": "only build the programs",
+}
+
+PART_COMMANDS: dict[str, Callable[[Settings, Part, int | None], None]] = {
+    "kill": parts.kill,
+    "start": parts.start,
+    "restart": parts.restart,
 }
 
 
@@ -49,6 +60,12 @@ def _parser() -> argparse.ArgumentParser:
         if name == "load-image":
             command.add_argument("archive", help="a docker-archive or oci-archive file")
             command.add_argument("image", help="its upstream name, for example ghcr.io/team/image:1")
+        if name in PART_COMMANDS:
+            command.add_argument("part", choices=[part.value for part in Part], metavar="PART", help=", ".join(Part))
+            command.add_argument("--node", help="for a part that each node has: which one, for example node-1")
+        if name == "link":
+            command.add_argument("direction", choices=["up", "down"])
+            command.add_argument("--node", required=True, help="for example node-2")
         for option, variable, default, meaning in settings.OPTIONS:
             command.add_argument(f"--{option}", help=f"{meaning} [{variable}; default {default or 'see the docs'}]")
     return parser
@@ -74,6 +91,8 @@ def _run(parsed: argparse.Namespace, chosen: Settings) -> int:
             else:
                 _load_image(settings.running(chosen) or chosen, parsed.archive, parsed.image)
             return 0
+        case "kill" | "start" | "restart" | "link":
+            return _hurt_or_heal(parsed, chosen, choice)
         case "free-volumes":
             return _done(_free_volumes, settings.running(chosen) or chosen)
         case "bin":
@@ -97,6 +116,21 @@ def _down(chosen: Settings) -> None:
             return
         teardown.remove(target)
         print(f"the cluster {chosen.name} is gone")
+
+
+def _hurt_or_heal(parsed: argparse.Namespace, chosen: Settings, choice: kind.Choice) -> int:
+    if choice is not kind.Choice.OWN:
+        raise ClusterError("only the parts of a cluster that was started here can be killed and started again")
+    with own.locked(chosen):
+        target = settings.running(chosen)
+        if target is None:
+            raise ClusterError(f"the cluster {chosen.name} does not run")
+        number = parts.number_of(target, parsed.node) if parsed.node else None
+        if parsed.command == "link":
+            namespaces.set_link(target, parts.number_of(target, parsed.node), up=parsed.direction == "up")
+        else:
+            PART_COMMANDS[parsed.command](target, Part(parsed.part), number)
+    return 0
 
 
 def _free_volumes(target: Settings) -> None:

@@ -7,7 +7,7 @@ packet filter rule from it. The refusal of overlapping ranges is here as well.
 import json
 import subprocess
 from collections.abc import Iterable
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 
 from hack.cluster.processes import NETNS, own_namespaces
 from hack.cluster.settings import ClusterError, Settings
@@ -54,7 +54,7 @@ def make(settings: Settings) -> None:
         _sysctl(namespace, "net/ipv4/ip_forward", "1")
     control = settings.control_namespace
     length = settings.bridge_range.prefixlen
-    _ip(control, "link", "add", "nodes0", "type", "bridge")
+    _add_bridge(control, "nodes0", settings.control_address)
     _ip(control, "address", "add", f"{settings.control_address}/{length}", "dev", "nodes0")
     _ip(control, "link", "set", "nodes0", "up")
     for number in settings.node_numbers():
@@ -81,7 +81,7 @@ def _connect_node(settings: Settings, number: int) -> None:
     )
     _ip(node, "link", "set", "eth0", "up")
     # The pods' bridge exists before its first pod, so that the node's address on it does.
-    _ip(node, "link", "add", POD_BRIDGE, "type", "bridge")
+    _add_bridge(node, POD_BRIDGE, settings.node_pods(number)[1])
     _ip(node, "address", "add", f"{settings.node_pods(number)[1]}/24", "dev", POD_BRIDGE)
     _ip(node, "link", "set", POD_BRIDGE, "up")
     # Traffic between two pods of one node passes only the bridge: policies must see it too.
@@ -98,6 +98,23 @@ def _connect_node(settings: Settings, number: int) -> None:
         "src",
         str(settings.node_address(number)),
     )
+
+
+def hardware_address(address: IPv4Address) -> str:
+    """The MAC address of the bridge with this address: locally administered, different for each."""
+    return "02:42:" + ":".join(f"{byte:02x}" for byte in address.packed)
+
+
+def _add_bridge(namespace: str, name: str, address: IPv4Address) -> None:
+    """With a MAC address of its own. Without one a bridge takes that of a port, and another one when ports come and
+    go: whatever the pods send to the address that they have learned is lost then, for up to a minute.
+    """
+    _ip(namespace, "link", "add", name, "address", hardware_address(address), "type", "bridge")
+
+
+def set_link(settings: Settings, number: int, *, up: bool) -> None:
+    """Cut the only link of a node, or join it again. Its pods go on running, and reach each other."""
+    _ip(settings.control_namespace, "link", "set", settings.node_name(number), "up" if up else "down")
 
 
 def remove(name: str) -> None:

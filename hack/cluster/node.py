@@ -1,7 +1,7 @@
 """One node: containerd, kubelet, kube-proxy and kube-router in the node's network namespace."""
 
 import json
-from pathlib import Path
+import socket
 from typing import Any
 
 from hack.cluster import cgroups, processes
@@ -36,7 +36,6 @@ def start(settings: Settings, number: int, api: Api) -> None:
         settings.node_state(number),
         settings.node_namespace(number),
     )
-    socket = settings.node_runtime(number) / "containerd.sock"
     api.apply(
         {
             "apiVersion": "v1",
@@ -59,7 +58,7 @@ def start(settings: Settings, number: int, api: Api) -> None:
 
     def listens() -> bool:
         processes.require_alive(settings, containerd)
-        return socket.exists()
+        return containerd_answers(settings, number)
 
     wait(f"containerd of {name}", listens, 30, lambda: processes.tail(settings, containerd.name))
     processes.start(
@@ -249,5 +248,11 @@ def toml(table: dict[str, Any], path: tuple[str, ...] = ()) -> str:
     return text + "".join(toml(value, (*path, key)) for key, value in table.items() if isinstance(value, dict))
 
 
-def socket_of(settings: Settings, number: int) -> Path:
-    return settings.node_runtime(number) / "containerd.sock"
+def containerd_answers(settings: Settings, number: int) -> bool:
+    """Whether somebody listens on containerd's socket; the file alone outlives a containerd that was killed."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(settings.node_runtime(number) / "containerd.sock"))
+        except OSError:
+            return False
+    return True

@@ -5,6 +5,7 @@ somebody else is never signalled. Besides the records, every process of the clus
 found through the cgroup it was started in, and through its network namespace.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from hack.cluster import cgroups
 from hack.cluster.settings import ClusterError, Settings
@@ -22,10 +24,20 @@ NETNS = Path("/run/netns")
 
 
 @dataclass(frozen=True)
+class Launch:
+    """How a daemon was started, so that it can be started again in the same way."""
+
+    argv: tuple[str, ...]
+    namespace: str
+    environment: Mapping[str, str]  # what it has beyond the environment of `up`
+
+
+@dataclass(frozen=True)
 class Process:
     name: str
     pid: int
     started: int  # clock ticks since boot, field 22 of /proc/PID/stat
+    launch: Launch | None = None  # None: it was given open sockets, which no record holds
 
 
 def start_time(pid: int) -> int | None:
@@ -73,7 +85,8 @@ def start(
             pass_fds=tuple(descriptors),
             preexec_fn=join,  # noqa: PLW1509 - there are no threads here
         )
-    process = Process(name, child.pid, start_time(child.pid) or 0)
+    launch = None if descriptors else Launch(tuple(map(str, argv)), namespace, dict(environment or {}))
+    process = Process(name, child.pid, start_time(child.pid) or 0, launch)
     folder = settings.state / "processes"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(asdict(process)))
@@ -85,10 +98,24 @@ def recorded(settings: Settings) -> list[Process]:
     found = []
     for path in sorted((settings.state / "processes").glob("*.json")):
         try:
-            found.append(Process(**json.loads(path.read_text())))
-        except (ValueError, TypeError):
+            found.append(_from_record(json.loads(path.read_text())))
+        except (ValueError, TypeError, KeyError):
             continue  # half written by an `up` that was killed; the cgroup still knows the process
     return found
+
+
+def _from_record(record: Mapping[str, Any]) -> Process:
+    told = record.get("launch")
+    launch = Launch(tuple(told["argv"]), told["namespace"], told["environment"]) if told else None
+    return Process(record["name"], record["pid"], record["started"], launch)
+
+
+def start_again(settings: Settings, process: Process) -> Process:
+    """Start a daemon with what it was started with before; it must have ended."""
+    if process.launch is None:
+        raise ClusterError(f"how {process.name} was started is not on record: take `down` and `up`")
+    launch = process.launch
+    return start(settings, process.name, launch.argv, namespace=launch.namespace, environment=launch.environment)
 
 
 def require_all_alive(settings: Settings) -> None:
@@ -134,6 +161,7 @@ def of_cluster(settings: Settings) -> set[int]:
 def end(pids: Iterable[int], *, grace: float) -> None:
     """SIGTERM, `grace` seconds to leave, then SIGKILL; returns when all of them are gone."""
     waiting = {pid: started for pid in pids if (started := start_time(pid)) is not None}
+    gone = tuple(waiting)
     for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
         if number == signal.SIGTERM and not grace:
             continue
@@ -149,6 +177,9 @@ def end(pids: Iterable[int], *, grace: float) -> None:
             time.sleep(0.02)
     if waiting:
         raise ClusterError(f"these processes do not end, even when killed: {sorted(waiting)}")
+    for pid in gone:
+        with contextlib.suppress(ChildProcessError):  # nearly always somebody else's child
+            os.waitpid(pid, os.WNOHANG)
 
 
 def resident_bytes(pids: Iterable[int]) -> int:

@@ -11,6 +11,7 @@ from hack.cluster import (
     control_plane,
     namespaces,
     node,
+    parts,
     prerequisites,
     processes,
     programs,
@@ -85,9 +86,11 @@ def _runs_already(settings: Settings) -> bool:
     if recorded is None:
         return False
     found = status.observe(recorded)
+    differing = _differing(recorded, settings)
+    if found.complete and not found.healthy and not differing:
+        found = _healed(recorded)
     if not found.healthy:
         return False
-    differing = [k for k, v in recorded.as_json().items() if v != settings.as_json()[k] and k != "cache"]
     if differing:
         raise ClusterError(
             f"the cluster {settings.name} runs with other settings ({', '.join(differing)}): take `down` first"
@@ -95,6 +98,23 @@ def _runs_already(settings: Settings) -> bool:
     print(f"the cluster {settings.name} runs already")
     print("\n".join(status.lines(recorded, found)))
     return True
+
+
+def _differing(recorded: Settings, wanted: Settings) -> list[str]:
+    """The settings that the running cluster does not meet. More nodes than wanted do no harm."""
+    names = [k for k, v in recorded.as_json().items() if v != wanted.as_json()[k] and k != "cache"]
+    return [name for name in names if name != "nodes" or recorded.nodes < wanted.nodes]
+
+
+def _healed(recorded: Settings) -> status.Status:
+    """A cluster that lost parts keeps its objects and images: the parts are started again where that helps."""
+    if parts.can_be_healed(recorded):
+        try:
+            if started := parts.heal(recorded):
+                print(f"started again: {', '.join(started)}", flush=True)
+        except ClusterError as error:
+            print(f"cannot be healed: {error}", flush=True)
+    return status.observe(recorded)
 
 
 def _wait_for_nodes(settings: Settings, api: Api, began: float) -> None:

@@ -6,9 +6,7 @@ Needs root and what `python3 hack/cluster up` needs; builds programs when the ca
 import json
 import os
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -16,65 +14,18 @@ from pathlib import Path
 
 import pytest
 from hack.cluster import cgroups, teardown
+from tests.hack.second_cluster import LIMIT, Tool
 
-ROOT = Path(__file__).resolve().parents[2]
 NAME = "tf-life"
-LIMIT = 150
 
-pytestmark = [pytest.mark.cluster_lifecycle, pytest.mark.timeout(600)]
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
-class Tool:
-    """`python3 hack/cluster` with the settings of a second cluster."""
-
-    def __init__(self, state: Path) -> None:
-        self.state = state
-        self.environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("TASKFOLD_C")},
-            "TASKFOLD_CLUSTER_NAME": NAME,
-            "TASKFOLD_CLUSTER_STATE": str(state),
-            "TASKFOLD_CLUSTER_BRIDGE_RANGE": "10.88.0.0/24",
-            "TASKFOLD_CLUSTER_POD_RANGE": "10.246.0.0/16",
-            "TASKFOLD_CLUSTER_SERVICE_RANGE": "10.98.0.0/16",
-            "TASKFOLD_CLUSTER_API_PORT": free_port(),
-            "TASKFOLD_CLUSTER_REGISTRY_PORT": free_port(),
-        }
-        self.environment.pop("TASKFOLD_KUBECONFIG", None)
-        if "TASKFOLD_CACHE" in os.environ:
-            self.environment["TASKFOLD_CACHE"] = os.environ["TASKFOLD_CACHE"]
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "hack/cluster", *arguments],
-            cwd=ROOT,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def run(self, *arguments: str, expect: int = 0) -> str:
-        with self.start(*arguments) as child:
-            output, _ = child.communicate(timeout=LIMIT)
-        assert child.returncode == expect, output
-        return output
-
-    def kubectl(self, *arguments: str) -> str:
-        command = [self.state / "bin/kubectl", f"--kubeconfig={self.state / 'kubeconfig'}", *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+pytestmark = [pytest.mark.cluster_lifecycle, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture
 def tool() -> Iterator[Tool]:
     # Not tmp_path: sockets lie below the state folder, and their paths must stay short.
     with tempfile.TemporaryDirectory(prefix="tf-") as folder:
-        made = Tool(Path(folder) / "s")
+        made = Tool(Path(folder) / "s", NAME, 8)
         try:
             yield made
         finally:
@@ -136,7 +87,7 @@ def test_two_nodes_with_pods_leave_nothing(tool: Tool) -> None:
     for number in (1, 2):
         spec = json.dumps({"spec": {"nodeName": f"node-{number}"}})
         tool.kubectl("run", f"pod-{number}", "--image=taskfold.dev/pause:1", f"--overrides={spec}")
-    tool.kubectl("wait", "pod", "--all", "--for=condition=Ready", "--timeout=60s")
+    tool.kubectl("wait", "pod", "--all", "--for=condition=Ready", "--timeout=200s")
     assert "healthy" in tool.run("status", "--nodes", "2")
     tool.run("down")
     assert machine() == before
@@ -183,10 +134,12 @@ def test_killed_in_the_middle_down_leaves_nothing(tool: Tool) -> None:
     assert machine() == before
 
 
-def test_a_lost_daemon_is_seen_and_repaired(tool: Tool) -> None:
+def test_a_lost_daemon_is_seen_and_repaired_and_nothing_else_is_lost(tool: Tool) -> None:
     tool.run("up")
+    tool.kubectl("create", "namespace", "survivor")
     record = json.loads((tool.state / "processes/kube-scheduler.json").read_text())
     os.kill(record["pid"], signal.SIGKILL)
     assert "kube-scheduler" in tool.run("status", expect=3)
-    assert "healthy" in tool.run("up")
+    assert "started again: kube-scheduler\n" in tool.run("up")
     tool.run("status")
+    tool.kubectl("get", "namespace", "survivor")
