@@ -1,0 +1,232 @@
+"""`helper phase` as a model: the request, the preparation, the relay of PID 1's events.
+
+Guarantees, as `helper/phase.go` and `prepare.go` give them: nothing starts before the client was told of the
+preparation; a failed preparation lets go of the nonce before it says so; killed at any moment, either nothing was
+started or PID 1 goes on without it.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tests.world import copies, files, packing, requests, unpacking, users
+from tests.world.journal import Claim, Event, Phase, failed, find_program
+from tests.world.pipes import Pipe
+
+if TYPE_CHECKING:
+    from tests.world.sandbox import Container
+
+ALIVE_SECONDS = 20.0
+
+
+async def wait(box: "Container", nonce: str) -> tuple[int, bytes]:
+    """`helper wait` in another container of the pod: exit code and what it prints."""
+    try:
+        followed = box.init.started(nonce)
+        if followed is None:
+            return 1, f"helper wait: phase {nonce}: unknown\n".encode()
+        await followed.done.wait()
+    except asyncio.CancelledError:
+        return 1, b""
+    return 0, f"phase {nonce} is done\n".encode()
+
+
+class FailedError(Exception):
+    """The preparation ends the phase."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+async def phase(box: "Container", stdin: Pipe, stdout: Pipe) -> int:
+    """`helper phase`: one phase, or several on one stream (`keep`)."""
+    while True:
+        try:
+            body = await copies.frame(stdin, requests.MAX_REQUEST)
+        except EOFError as error:
+            if not error.args[0]:
+                return 0
+            await _print(stdout, failed("Protocol", "the request: unexpected EOF"))
+            return 0
+        except ValueError as error:
+            await _print(stdout, failed("Protocol", f"the request: {error}"))
+            return 0
+        asked = requests.packing_instead(body)
+        if asked is not None:
+            return await packing.pack_asked(box, asked, stdout, None)
+        try:
+            request = requests.phase(body)
+        except requests.RefusedError as error:
+            await _print(stdout, failed("Protocol", f"the request: {error}"))
+            return 0
+        left = await _one(box, request, stdin, stdout)
+        if left or not request.get("keep", False) or stdin.unread:
+            return 0
+
+
+async def _one(box: "Container", request: Mapping[str, Any], stdin: Pipe, stdout: Pipe) -> bool:
+    """From the claim to the final event. Whether the client left a phase that goes on."""
+    this = asyncio.current_task()
+    assert this is not None
+    attach_only = request.get("attachOnly", False)
+    found = box.init.claim(request["nonce"], request["idleSeconds"], this.cancel, attach_only=attach_only)
+    attached = isinstance(found, Phase)
+    if isinstance(found, Claim):
+        claim = found
+        try:
+            found = await _prepared(box, claim, request, stdin, stdout)
+        finally:
+            box.init.release(claim)
+    if isinstance(found, Phase):
+        return await _follow(found, stdin, stdout, attached=attached)
+    await _print(stdout, found)
+    return False
+
+
+async def _prepared(
+    box: "Container", claim: Claim, request: Mapping[str, Any], stdin: Pipe, stdout: Pipe
+) -> Phase | Event:
+    """The started phase, or the final event that says why nothing was started."""
+    preparation = Preparation(box, claim, stdin, stdout)
+    task = asyncio.create_task(preparation.all(request["prepare"]))
+    try:
+        await asyncio.wait([task, claim.lost], return_when=asyncio.FIRST_COMPLETED)
+        if claim.lost.done():
+            return claim.lost.result()
+        await task
+    except FailedError as error:
+        return failed(error.reason, str(error), preparation.results)
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    await _print(stdout, {"event": "prepared", "results": preparation.results})
+    return box.init.start(claim, request.get("phase", ""), preparation.results, request)
+
+
+async def _follow(followed: Phase, stdin: Pipe, stdout: Pipe, *, attached: bool) -> bool:
+    """Until the end, or until the client ends its input: then the phase goes on without it (True)."""
+    await _print(stdout, {"event": "started", "startedAt": followed.started_at, "attached": attached})
+    ends = [asyncio.create_task(followed.done.wait()), asyncio.create_task(stdin.hung_up())]
+    try:
+        while not followed.done.is_set():
+            done, _ = await asyncio.wait(ends, timeout=ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if ends[1] in done and not followed.done.is_set():
+                await _print(stdout, {"event": "running"})
+                return True
+            if not done:
+                await _print(stdout, {"event": "alive"})
+    finally:
+        for task in ends:
+            task.cancel()
+    await _print(stdout, {"event": "done", "result": followed.result})
+    return False
+
+
+async def _print(stdout: Pipe, event: Event) -> None:
+    await stdout.write(json.dumps(event).encode() + b"\n")
+
+
+class Preparation:
+    """The operations of one phase, in order."""
+
+    def __init__(self, box: "Container", claim: Claim, stdin: Pipe, stdout: Pipe) -> None:
+        self._box = box
+        self._claim = claim
+        self._stdin = stdin
+        self._stdout = stdout
+        self._sent = False
+        self.results: list[Event] = []
+
+    async def all(self, operations: list[dict[str, Any]]) -> None:
+        """`FailedError` at the first that fails; `results` has one result for each before it."""
+        for operation in operations:
+            self._claim.beat()
+            try:
+                result = await self._one(operation)
+            except users.UnknownUserError as error:
+                raise FailedError("UnknownUser", str(error)) from error
+            except copies.CopyError as error:
+                raise FailedError(error.reason, str(error)) from error
+            except OSError as error:
+                raise FailedError("Prepare", f"{operation['op']}: {error.strerror or error}") from error
+            self.results.append({"op": operation["op"], **result})
+
+    async def _one(self, operation: dict[str, Any]) -> Event:
+        match operation["op"]:
+            case "tools":
+                return self._tools(operation)
+            case "user":
+                return self._user(operation)
+            case "reset":
+                self._reset(operation["path"], operation.get("keep") or [])
+                return {}
+            case "directory":
+                return self._directory(operation)
+            case "unpack":
+                if not self._sent:
+                    self._sent = True
+                    await _print(self._stdout, {"event": "send"})
+                return await unpacking.take(self._box.files, operation, self._stdin, self._claim.beat)
+        self._write(operation)
+        return {}
+
+    def _tools(self, operation: Mapping[str, Any]) -> Event:
+        missing = []
+        for name in operation.get("names") or []:
+            try:
+                find_program(self._box.files, name, self._box.env.get("PATH", ""))
+            except FileNotFoundError:
+                missing.append(name)
+        if missing and operation.get("required"):
+            self.results.append({"op": "tools", "missing": missing})
+            raise FailedError("MissingTools", f"not found in PATH: {', '.join(missing)}")
+        return {"missing": missing}
+
+    def _user(self, operation: Mapping[str, Any]) -> Event:
+        try:
+            return users.lookup(self._box.files, operation).wire()
+        except users.UnknownUserError as error:
+            if operation.get("required"):
+                self.results.append({"op": "user", "error": str(error)})
+                raise
+            return {"error": str(error)}
+
+    def _owner(self, operation: Mapping[str, Any]) -> tuple[int, int]:
+        if operation.get("user") is None:
+            return 0, 0
+        found = users.lookup(self._box.files, operation["user"])
+        return found.uid, found.gid
+
+    def _reset(self, path: str, keep: list[str]) -> None:
+        folder, name = self._box.files.parent(path, replace=True)
+        old = folder.children.get(name)
+        kept: dict[str, files.Node] = {}
+        if isinstance(old, files.Folder):
+            kept = {each: old.children[each] for each in keep if isinstance(old.children.get(each), files.File)}
+            mounts = [each for each, node in old.children.items() if isinstance(node, files.Folder) and node.mounted]
+            if mounts:
+                raise OSError(16, f'{path}: "{mounts[0]}": something is mounted there')
+            if old.mounted or kept:
+                old.children = kept
+                old.mode, old.uid, old.gid = 0o755, 0, 0
+                return
+        folder.children[name] = files.Folder(children=kept)
+
+    def _directory(self, operation: Mapping[str, Any]) -> Event:
+        found, path = self._box.files, operation["path"]
+        mode, (uid, gid) = requests.mode(operation["mode"]), self._owner(operation)
+        before = {id(node) for _, node in found.tree()} | {id(found.root)}
+        follow = operation.get("links") == "follow"
+        made = found.follow(path) if follow else found.walk(files.split(path), replace=True)
+        created = id(made) not in before
+        if created or operation.get("existing") == "own":
+            made.mode, made.uid, made.gid = mode, uid, gid
+        return {"created": created}
+
+    def _write(self, operation: Mapping[str, Any]) -> None:
+        uid, gid = self._owner(operation)
+        folder, name = self._box.files.parent(operation["path"], replace=True)
+        content = operation.get("base64", b"")
+        self._box.files.place(folder, name, files.File(requests.mode(operation["mode"]), uid, gid, 0, content))
