@@ -4,6 +4,7 @@ import pytest
 from tests.decide import worlds
 
 from taskfold.decide import pod as pods
+from taskfold.decide.losses import Cause
 from taskfold.decide.pod import Standing
 
 RECORDED = worlds.stopped("Completed", 0, "{}", name="record")
@@ -92,3 +93,19 @@ def test_only_an_impossible_name_is_hopeless():
 
     assert pods.pull_is_hopeless(waiting("InvalidImageName"))
     assert not pods.pull_is_hopeless(waiting("ImagePullBackOff"))
+
+
+@pytest.mark.parametrize(
+    ("departed", "cause"),
+    [
+        (worlds.disrupted("DeletionByPodGC", failed=True), Cause.NODE_GONE),
+        (worlds.ready(), Cause.POD_DELETED),
+        (worlds.ready(uid="another"), Cause.POD_DELETED),
+        (None, Cause.POD_DELETED),
+    ],
+    ids=["with a cause", "none told", "of another pod", "never seen"],
+)
+def test_a_pod_that_is_gone_was_lost_for_what_its_last_state_says(departed, cause):
+    lost = pods.loss(None, worlds.ready().uid, departed)
+    assert lost is not None
+    assert lost.cause is cause

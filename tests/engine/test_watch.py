@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskfold.engine.watch import Collection, Key, Kind, Watch
+from taskfold.engine.watch import MAX_DEPARTED, Collection, Key, Kind, Watch
 
 RUN, VERIFIER = Key(Kind.TASK_RUN, "team", "a"), Key(Kind.VERIFIER_RUN, "team", "a-1-verify")
 
@@ -101,6 +101,17 @@ def test_a_pod_wakes_its_run_and_the_verification_under_way():
     assert watch.see_pod(pod()) == {RUN}
     watch.see_run(obj(status={"verifier": {"name": "a-1-verify"}}))
     assert watch.see_pod(pod(version="6")) == {RUN, VERIFIER}
+
+
+def test_the_last_state_of_a_pod_that_is_gone_is_kept_for_a_while():
+    watch = Watch()
+    for number in range(MAX_DEPARTED + 1):
+        watch.see_pod(pod(f"p{number}", str(2 * number + 1)))
+        watch.see_pod(pod(f"p{number}", str(2 * number + 2)), gone=True)
+    assert len(watch.departed) == MAX_DEPARTED
+    assert ("team", "p0") not in watch.departed
+    assert watch.departed["team", "p1"].version == 4
+    assert not watch.pods
 
 
 def test_a_pod_without_our_label_wakes_nobody():

@@ -265,14 +265,15 @@ def never_resumed(pod: PodView) -> Loss:
     return Loss(Cause.UNKNOWN_PROTOCOL, f"{text} {_spoken()}")
 
 
-def loss(pod: PodView | None, uid: str | None = None) -> Loss | None:
-    """The loss that this pod is, or None while it may still serve. `uid`: of the pod that it should be.
+def loss(pod: PodView | None, uid: str | None = None, departed: PodView | None = None) -> Loss | None:
+    """The loss that this pod is, or None while it may still serve. `uid`: of the pod that it should be. `departed`:
+    how a pod of that name was seen last, if it is gone: a node that vanished takes its pods with it in one moment.
 
     What happened first comes first: the kubelet's reasons stand before it ends the containers; a container that the
     memory limit ended is not deleted for another cause; a deletion ends the first process, not the other way round.
     """
     if pod is None:
-        return GONE
+        return (loss(departed) if departed is not None and departed.uid == uid else None) or GONE
     if uid is not None and pod.uid != uid:
         return Loss(Cause.POD_REPLACED, f"another pod has the name {pod.name} now, with the uid {pod.uid}")
     looks = (_ended_by_kubelet, _out_of_memory, _ended_by_cluster, _container_lost, _ended, _of_older_operator)

@@ -78,7 +78,7 @@ def decide(world: RunWorld) -> Plan:
         return sandbox.place(world, attempt)
     if status.verifier is not None:
         return grading.await_verdict(world)
-    pod, lost = world.pod, pods.loss(world.pod, attempt.pod_uid)
+    pod, lost = world.pod, pods.loss(world.pod, attempt.pod_uid, world.departed)
     if pod is not None and lost is not None and pods.settles(pod, lost, to.stamp(world.now)):
         return Plan(again=pods.SETTLE_LOOK_SECONDS)
     if pod is None or lost is not None:

@@ -81,7 +81,7 @@ def decide(world: VerifierWorld) -> Plan:
         if run.status.phase is not None and run.status.phase.final:
             return _fail(world, Reason.NAME_CONFLICT, "the TaskRun has ended without this verification")
         return Plan(again=HANDOVER_SECONDS)
-    pod, lost = world.pod, pods.loss(world.pod, _pod_uid(world))
+    pod, lost = world.pod, pods.loss(world.pod, _pod_uid(world), world.departed)
     if pod is not None and lost is not None and pods.settles(pod, lost, to.stamp(world.now)):
         return Plan(again=pods.SETTLE_LOOK_SECONDS)
     if pod is None or lost is not None:

@@ -117,6 +117,7 @@ class RunWorld:
     admission: Admission | Refusal | None = None
     task: Task | None = None
     pod: PodView | None = None
+    departed: PodView | None = None
     phases: Mapping[str, PhaseReport] = field(default_factory=dict)
     recorded: RecordedImage | None = None
     image_user: User | None = None
@@ -138,6 +139,7 @@ class VerifierWorld:
     run: TaskRun | None = None
     task: Task | None = None
     pod: PodView | None = None
+    departed: PodView | None = None
     phases: Mapping[str, PhaseReport] = field(default_factory=dict)
     recorded: RecordedImage | None = None
     image_user: User | None = None

@@ -71,6 +71,7 @@ class Observer:
             admission=await self._admission(run) if unplaced else None,
             task=task,
             pod=pod,
+            departed=self._departed(key.namespace, name) if pod is None else None,
             phases=self._reports(status.journal),
             recorded=recorded,
             image_user=await self._image_user(task, recorded, pod),
@@ -106,6 +107,7 @@ class Observer:
             run=run,
             task=task,
             pod=pod,
+            departed=self._departed(key.namespace, pod_name) if pod is None else None,
             phases=self._reports(verifier.status.journal),
             recorded=recorded,
             image_user=await self._image_user(task, recorded, pod),
@@ -148,6 +150,10 @@ class Observer:
         """The VerifierRun of this run. One of an older run of the same name has a verdict about other work."""
         found = await self._verifier(run.metadata.namespace, name)
         return found if found is not None and found.spec.source.run_ref.uid == run.metadata.uid else None
+
+    def _departed(self, namespace: str, name: str | None) -> pods.PodView | None:
+        seen = self._parts.watch.departed.get((namespace, name)) if name else None
+        return seen.pod if seen is not None else None
 
     async def _pod(self, namespace: str, name: str, *, confirm: bool) -> pods.PodView | None:
         seen = self._parts.watch.pods.get((namespace, name))

@@ -59,6 +59,9 @@ class Difference:
     outdated: list[Place]
 
 
+MAX_DEPARTED = 1000
+
+
 @dataclass(frozen=True)
 class Seen:
     """An object and what was computed from the whole of it before it was trimmed."""
@@ -93,6 +96,8 @@ class Watch:
         self.runs: dict[Place, Seen] = {}
         self.verifiers: dict[Place, Seen] = {}
         self.pods: dict[Place, Seen] = {}
+        self.departed: dict[Place, Seen] = {}
+        """The last state of pods that are gone, the latest thousand: often the only place that says why."""
         self.finished: dict[Place, int] = {}
         """The versions of complete runs that were dealt with: nothing is to be done until one has another."""
 
@@ -117,6 +122,10 @@ class Watch:
         run = (obj["metadata"].get("labels") or {}).get(names.RUN)
         if not self._take(self.pods, obj, None, _without_fields, gone=gone) or not run:
             return set()
+        if gone:
+            self.departed[place] = Seen(_without_fields(obj))
+            while len(self.departed) > MAX_DEPARTED:
+                del self.departed[next(iter(self.departed))]
         return {Key(Kind.TASK_RUN, place[0], run), *self._verifiers_of((place[0], run))}
 
     def _take(
