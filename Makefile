@@ -27,7 +27,7 @@ lint: $(STAMP) tools  ## formatters, type checks, import layers, shell scripts, 
 	$(BIN)/python hack/lint_shell.py
 
 unit: $(STAMP) tools  ## tests that need no cluster
-	$(BIN)/pytest -m "not cluster and not cluster_lifecycle"
+	$(BIN)/pytest -n auto --dist worksteal -m "not cluster and not cluster_lifecycle"
 
 helper:  ## the sandbox helper: vet and its own tests
 	cd helper && go vet ./... && go test ./...

@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections.abc import Callable
 from typing import get_args
 
 import pytest
@@ -93,15 +94,14 @@ def test_an_operator_that_dies_twice(scenario: Scenario) -> None:
 
 @pytest.mark.timeout(300)
 def test_every_effect_and_every_call_is_a_crash_point(
-    crashes: dict[str, list[CrashPoint]], capsys: pytest.CaptureFixture[str]
+    crashes: dict[str, list[CrashPoint]], record_property: Callable[[str, object], None]
 ) -> None:
     met: dict[Kind, int] = {}
     for points in crashes.values():
         for point in points:
             met[point.kind] = met.get(point.kind, 0) + 1
-    with capsys.disabled():
-        print(f"\n{sum(met.values())} crash points in {len(crashes)} scenarios, of {len(met)} kinds:")
-        print("\n".join(crash_points.table(met)))
+    title = f"{sum(met.values())} crash points in {len(crashes)} scenarios, of {len(met)} kinds:"
+    record_property("listed", "\n".join([title, *crash_points.table(met)]))
     effects = {each.__name__ for each in get_args(plans.Effect)}
     assert {kind.effect for kind in met} - {""} == effects
     assert {kind.name.removeprefix("effect ") for kind in met if kind.name.startswith("effect ")} == effects

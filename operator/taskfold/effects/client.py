@@ -231,8 +231,10 @@ class Client:
         uid: str | None = None,
         content_type: str = MERGE_PATCH,
     ) -> Json:
-        """Merge patch (RFC 7386), or `STRATEGIC_PATCH`, which knows the keys of lists, for built-in resources. With
-        `resource_version` or `uid`: `Conflict` if the object is another by now.
+        """Merge patch (RFC 7386), or `STRATEGIC_PATCH`, which knows the keys of lists, for built-in resources.
+
+        `resource_version`: `Conflict` if the object is another by now. `uid`: `Conflict` or `Invalid` if another has
+        the name; the status subresource of a custom resource does not look at it, so never the only guard there.
         """
         guard = {"resourceVersion": resource_version, "uid": uid}
         guard = {key: value for key, value in guard.items() if value is not None}
