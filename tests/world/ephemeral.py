@@ -30,7 +30,9 @@ def patches(target: Target, content_type: str) -> bool:
 
 
 def patched(pod: Json, patch: Json) -> Json:
-    """The pod as a strategic merge patch wants it: containers are merged by name. `Refusal` 500 for one without."""
+    """The pod as a strategic merge patch wants it: containers are merged by name. `Refusal` 500 for one without,
+    where there is something to merge it with.
+    """
     if "$patch" in json.dumps(patch):
         raise NotImplementedError("directives of a strategic merge patch")
     spec = dict(patch.get("spec") or {})
@@ -39,10 +41,10 @@ def patched(pod: Json, patch: Json) -> Json:
     there = {each["name"]: each for each in pod["spec"].get("ephemeralContainers") or ()}
     new = []
     for each in wanted or ():
-        if "name" not in each:
+        if "name" not in each and there:
             words = " ".join(f"{key}:{value}" for key, value in sorted(each.items()))
             raise Refusal(500, "", f"map: map[{words}] does not contain declared merge key: name")
-        if each["name"] in there:
+        if each.get("name") in there:
             there[each["name"]] = apply.merged(there[each["name"]], each)
         else:
             new.append(each)
@@ -55,7 +57,7 @@ def causes(new: Json, old: Json) -> list[Cause]:
     wanted = new.get("ephemeralContainers") or []
     others = {each["name"] for part in ("containers", "initContainers") for each in new.get(part) or ()}
     found = [cause for number, each in enumerate(wanted) for cause in _of_one(f"{FIELD}[{number}]", each, others)]
-    by_name = {each["name"]: each for each in wanted}
+    by_name = {each.get("name"): each for each in wanted}
     for each in old.get("ephemeralContainers") or ():
         if by_name.get(each["name"]) != each:
             word = "changed" if each["name"] in by_name else "removed"
@@ -65,8 +67,10 @@ def causes(new: Json, old: Json) -> list[Cause]:
 
 
 def _of_one(where: str, container: Json, others: set[str]) -> Iterator[Cause]:
-    name = container["name"]
-    if not _NAME.fullmatch(name):
+    name = container.get("name") or ""
+    if not name:
+        yield Cause(f"{where}.name", "FieldValueRequired", "Required value")
+    elif not _NAME.fullmatch(name):
         text = f'Invalid value: "{name}": a lowercase RFC 1123 label must consist of lower case alphanumeric '
         text += "characters or '-', and must start and end with an alphanumeric character"
         yield Cause(f"{where}.name", "FieldValueInvalid", text)

@@ -115,6 +115,11 @@ class Pod:
         await self._leave()
 
     @property
+    def startable(self) -> bool:
+        """Whether the kubelet still starts containers in it."""
+        return not (self._leaving or self._over)
+
+    @property
     def _over(self) -> bool:
         """Nothing here will run any more."""
         failed = any(state.terminated and state.terminated["exitCode"] for state in self.life.init)

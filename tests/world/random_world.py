@@ -16,6 +16,8 @@ from tests.world.programs import REWARD, Behaviour, Script, rewarded
 from tests.world.scenarios import HANGS
 from tests.world.world import NOP, ORACLE, SCRIPT, Object
 
+AFTER_SECONDS = 0.01
+"""Timers of one moment strike in any order: what befalls a run at once comes so much later."""
 BOUND_SECONDS = 5400.0
 """How long a run may take from then on: three attempts with their waits, each within its limit."""
 INSTALLED: Object = {"script": {"install": "get it", "run": "work"}}
@@ -172,7 +174,7 @@ class Plan:
     def begins(self, each: Misfortune) -> float:
         """When it strikes. What befalls a run comes after the run."""
         created = self.runs[each.which % len(self.runs)].at
-        return float(each.at if each.kind in HARMLESS else created + each.at)
+        return float(each.at) if each.kind in HARMLESS else created + max(each.at, AFTER_SECONDS)
 
     @property
     def calm(self) -> float:

@@ -33,14 +33,14 @@ def line(pod: Json) -> str:
     return " | ".join([" ".join(words), "; ".join(conditions), *states]).rstrip(" |")
 
 
-_LISTS = ("initContainerStatuses", "containerStatuses")
+_LISTS = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 _VARIES = ("startedAt", "finishedAt", "containerID")
 
 
 def _state(status: Json) -> str:
     ((kind, state),) = status["state"].items()
     told = [f"{key} {value!r}" for key, value in sorted(state.items()) if key not in _VARIES]
-    flags = [key for key in ("ready", "started") if status[key]]
+    flags = [key for key in ("ready", "started") if status.get(key)]
     return " ".join([status["name"], kind, *told, *flags, f"restarts {status['restartCount']}"])
 
 
@@ -195,6 +195,46 @@ async def _no_name(cluster: Cluster) -> None:
     await cluster.create(manifest(image=WRONG))
 
 
+def waiter(nonce: str = "a" * 32, image: str = IMAGE) -> Json:
+    """The helper's waiter, as far as a kubelet looks at it."""
+    return {"name": "waiter", "image": image, "command": ["/helper", "wait", "--name", "main", "--nonce", nonce]}
+
+
+async def add(cluster: Cluster, container: Json) -> None:
+    body = {"spec": {"ephemeralContainers": [container]}}
+    await cluster.client.patch(
+        api.PODS, "ns", "pod", body, subresource="ephemeralcontainers", content_type=api.STRATEGIC_PATCH
+    )
+
+
+async def _works_with(cluster: Cluster, container: Json, seconds: float = 3600) -> None:
+    """A pod with a phase that lasts so long, and a waiter."""
+    cluster.nodes.book.texts["work"] = programs.Script(seconds)
+    await cluster.create(manifest(image="ends with 143"))
+    phase = asyncio.create_task(cluster.agent(await cluster.running()))
+    await asyncio.sleep(5)
+    await add(cluster, container)
+    await asyncio.sleep(5)
+    phase.cancel()
+
+
+async def _waits(cluster: Cluster) -> None:
+    await _works_with(cluster, waiter(), seconds=8)
+
+
+async def _waits_for_nothing(cluster: Cluster) -> None:
+    await _works_with(cluster, waiter("b" * 32))
+
+
+async def _cannot_wait(cluster: Cluster) -> None:
+    await _works_with(cluster, waiter(image=MISSING))
+
+
+async def _deleted_while_it_waits(cluster: Cluster) -> None:
+    await _works_with(cluster, waiter())
+    await cluster.client.delete(api.PODS, "ns", "pod")
+
+
 LIVES = {
     "runs, after an init container": _runs,
     "ends by itself": _ends,
@@ -208,6 +248,10 @@ LIVES = {
     "fits nowhere": _fits_nowhere,
     "has an image that is not there": _no_image,
     "has an image whose name is none": _no_name,
+    "has a waiter, whose phase ends": _waits,
+    "has a waiter for a phase that nobody knows": _waits_for_nothing,
+    "has a waiter whose image is not there": _cannot_wait,
+    "is deleted together with its waiter": _deleted_while_it_waits,
 }
 
 

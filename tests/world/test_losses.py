@@ -288,39 +288,6 @@ def test_an_exec_that_cannot_be(name: str, container: str, kind: type[Exception]
     world(main)
 
 
-def waiter(name: str, nonce: str) -> dict[str, Any]:
-    command = ["/.taskfold/helper", "wait", "--name", "main", "--nonce", nonce]
-    return {"name": name, "image": "any", "command": command}
-
-
-def test_a_waiter_ends_with_its_phase() -> None:
-    async def main(cluster: Cluster) -> None:
-        cluster.nodes.book.texts["work"] = programs.Script(seconds=60)
-        await cluster.create(manifest())
-        call = asyncio.create_task(cluster.agent(await cluster.running(), NONCE))
-        await asyncio.sleep(5)
-        told = await cluster.pod()
-        told["spec"]["ephemeralContainers"] = [waiter("right", NONCE), waiter("wrong", "c" * 32)]
-        cluster.nodes.kubelets["node-1"].poke("MODIFIED", told)
-        await asyncio.sleep(5)
-
-        async def states() -> dict[str, Any]:
-            found = (await cluster.pod())["status"]["ephemeralContainerStatuses"]
-            return {each["name"]: each["state"] for each in found}
-
-        seen = await states()
-        assert list(seen["right"]) == ["running"]
-        assert seen["wrong"]["terminated"]["exitCode"] == 1
-        await call
-        at = clock.now()
-        await asyncio.sleep(2)
-        assert (await states())["right"]["terminated"]["exitCode"] == 0
-        assert clock.now() - at < 5
-        assert (await cluster.pod())["status"]["phase"] == "Running"
-
-    world(main)
-
-
 def test_the_pace_can_be_chosen() -> None:
     async def main(cluster: Cluster) -> None:
         await cluster.create(manifest())

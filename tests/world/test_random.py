@@ -103,6 +103,19 @@ FOUND = {
         skews=(0, -600),
         seed=13,
     ),
+    "a run that is deleted as soon as it is created": Plan(
+        runs=(
+            Run(agent="nop", work=Work.LONG, test=Grading.ZERO, at=12, zero=True, ttl=0),
+            Run(agent="script", work=Work.QUICK, test=Grading.NOTHING, at=13, zero=True),
+        ),
+        misfortunes=(
+            Misfortune(Kind.DELETED, at=0, which=3, seconds=54),
+            Misfortune(Kind.RUNTIME, at=46, which=40, seconds=47),
+        ),
+        operators=2,
+        skews=(30, 0),
+        seed=397,
+    ),
 }
 """What went wrong once, each the least world that showed it."""
 

@@ -1,6 +1,6 @@
 """One ephemeral container of a pod on its node: the helper's waiter.
 
-Guarantees: its status goes the way that a real kubelet writes it (`test_waiters.py` compares them); it ends with the
+Guarantees: its status goes the way that a real kubelet writes it (`test_kubelet.py` compares them); it ends with the
 phase that it waits for, at the latest with the sandbox, and whatever becomes of it changes nothing of the pod.
 """
 
@@ -40,11 +40,12 @@ class Waiter:
         await pod.write()
         image = await pod.image_for(self._spec, self._state)
         await pod.kubelet.pause(around.pace.container)
+        await asyncio.sleep(around.rng.uniform(0.1, around.pace.look))
+        if not pod.startable:
+            return
         pod.note_start(self._state, self._spec, image)
-        # It is told of at one of the kubelet's looks, which may be after its end.
         waiting = asyncio.get_running_loop().create_task(self._wait(), name=f"{pod.name}: {self._state.name}")
         try:
-            await asyncio.sleep(around.rng.uniform(0.1, around.pace.look))
             await pod.write()
             await waiting
         finally:
@@ -56,10 +57,13 @@ class Waiter:
         command: list[str] = self._spec["command"]
         found = self._pod.boxes.get(command[command.index("--name") + 1])
         code = 1
-        if found is not None:
+        if found is not None and found.running:
             # As a task of the container whose PID 1 it listens to: the connection ends with that one.
             work = found.spawn(helper.wait(found, command[command.index("--nonce") + 1]), self._state.name)
             await asyncio.wait([work, self._killed], return_when=asyncio.FIRST_COMPLETED)
-            code = self._killed.result() if self._killed.done() else work.result()[0]
+            if self._killed.done():
+                code = self._killed.result()
+            elif not work.cancelled():
+                code = work.result()[0]
             work.cancel()
         self._pod.note_end(self._state, code, "Error" if code else "Completed")
