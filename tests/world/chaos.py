@@ -26,8 +26,11 @@ from tests.world.random_world import Kind, Misfortune, Plan
 from tests.world.storage import Subscription
 from tests.world.world import NAMESPACE, World
 
-SETTINGS = {"limits": {"queueSeconds": 900, "podStartSeconds": 300, "seedSeconds": 120, "collectSeconds": 120}}
-"""Shorter than by default, so that what has to end by a limit ends in a world's time."""
+SETTINGS = {
+    "limits": {"queueSeconds": 900, "podStartSeconds": 300, "seedSeconds": 120, "collectSeconds": 120},
+    "waiting": {"streamSeconds": 3},
+}
+"""Shorter than by default, so that what has to end by a limit ends in a world's time, and phases are let go of."""
 LOSSES = tuple(loss for loss in misfortunes.LOSSES if loss not in (misfortunes.NODE_LOST, misfortunes.NODE_GONE))
 
 ANY_TIME = (misfortunes.DELETED, misfortunes.FORCED, misfortunes.PREEMPTED, misfortunes.DRAINED)
