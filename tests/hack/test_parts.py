@@ -84,6 +84,14 @@ def reaches(pair: Tool, node: str) -> bool:
     return subprocess.run([*command, path, "--request-timeout=5s"], capture_output=True, check=False).returncode == 0
 
 
+def until_reached(pair: Tool, node: str) -> None:
+    """A kubelet that has just been started takes a moment to listen."""
+    deadline = time.monotonic() + LIMIT
+    while not reaches(pair, node):
+        assert time.monotonic() < deadline, f"{node} is not reached"
+        time.sleep(0.2)
+
+
 def bridge_address(pair: Tool, number: int) -> str:
     command = ["ip", "-netns", f"{pair.name}-node-{number}", "-json", "link", "show", namespaces.POD_BRIDGE]
     return str(json.loads(subprocess.check_output(command))[0]["address"])
@@ -117,14 +125,12 @@ def test_a_part_is_killed_and_started_again_as_it_was(pair: Tool, part: str, nod
 
 @lifecycle
 def test_a_node_is_cut_off_and_joined_again(pair: Tool) -> None:
-    assert reaches(pair, "node-2")
+    until_reached(pair, "node-2")
     pair.run("link", "down", "--node", "node-2")
     assert not reaches(pair, "node-2")
-    assert reaches(pair, "node-1")
+    until_reached(pair, "node-1")
     pair.run("link", "up", "--node", "node-2")
-    deadline = time.monotonic() + LIMIT
-    while not reaches(pair, "node-2"):
-        assert time.monotonic() < deadline, "node-2 is never reached again"
+    until_reached(pair, "node-2")
 
 
 @lifecycle
