@@ -14,7 +14,7 @@ help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(STAMP)  ## a cluster, the operator by Helm, a TaskRun, its reward on the screen
-	$(BIN)/python hack/demo.py
+	TASKFOLD_CLUSTER_NODES=$(NODES) $(BIN)/python hack/demo.py
 
 test: lint helper unit conformance  ## lint, unit tests, fakes, and the conformance tests on a real cluster
 
