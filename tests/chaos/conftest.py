@@ -9,7 +9,6 @@ import urllib3.exceptions
 from hack.cluster import parts
 from kubernetes.client.exceptions import ApiException
 
-from tests import cluster as under_test
 from tests.chaos import scene
 from tests.chaos.report import RESULTS, Result, table
 from tests.chaos.starts import Starts
@@ -29,12 +28,7 @@ def seed() -> str:
 @pytest.fixture(scope="session")
 def cluster() -> harness.Cluster:
     """The cluster under test, with today's custom resource definitions."""
-    kubeconfig = under_test.kubeconfig()
-    if not kubeconfig.exists():
-        pytest.fail(f"no cluster: {kubeconfig} does not exist. Run `make cluster`, or name one in TASKFOLD_KUBECONFIG.")
-    found = harness.Cluster(kubeconfig)
-    harness.apply_crds(found)
-    return found
+    return harness.Cluster.under_test()
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests import cluster as under_test
 from tests.conformance import ahead, harness
 
 pytestmark = pytest.mark.cluster
@@ -23,12 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def cluster() -> harness.Cluster:
     """The cluster under test, with today's custom resource definitions."""
-    kubeconfig = under_test.kubeconfig()
-    if not kubeconfig.exists():
-        pytest.fail(f"no cluster: {kubeconfig} does not exist. Run `make cluster`, or name one in TASKFOLD_KUBECONFIG.")
-    found = harness.Cluster(kubeconfig)
-    harness.apply_crds(found)
-    return found
+    return harness.Cluster.under_test()
 
 
 @pytest.fixture(scope="session")

@@ -16,13 +16,14 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import kubernetes.client as k8s
 import kubernetes.config
 import yaml
 from kubernetes.client.exceptions import ApiException
 
+from tests import cluster as under_test
 from tests import ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +42,13 @@ class Cluster:
         self.core = k8s.CoreV1Api(client)
         self.custom = k8s.CustomObjectsApi(client)
         self.networking = k8s.NetworkingV1Api(client)
+
+    @classmethod
+    def under_test(cls) -> Self:
+        """The cluster under test, with today's custom resource definitions."""
+        found = cls(under_test.existing())
+        apply_crds(found)
+        return found
 
     def create_namespace(self, prefix: str = "conformance") -> str:
         name = f"{prefix}-{secrets.token_hex(4)}"

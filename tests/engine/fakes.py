@@ -5,6 +5,8 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tests.world.apply import merged
+
 from taskfold.effects import client as api
 from taskfold.effects import errors
 
@@ -122,16 +124,3 @@ class Client:
         if found is None:
             raise errors.NotFound(f'{resource.plural} "{name}" not found', status=404)
         return found
-
-
-def merged(old: Any, patch: Any) -> Any:
-    """RFC 7386, word for word."""
-    if not isinstance(patch, Mapping):
-        return patch
-    result = dict(old) if isinstance(old, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result

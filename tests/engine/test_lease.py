@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.engine.fakes import merged
 from tests.world import clock
+from tests.world.apply import merged
 
 from taskfold.api.settings import RETRY_JITTER, LeaderElectionSettings
 from taskfold.effects import client as api

@@ -23,9 +23,9 @@ import pytest
 import yaml
 from aiohttp import web
 from tests import ports
-from tests.engine.fakes import merged
 from tests.engine.parts import FILES
 from tests.world import clock
+from tests.world.apply import merged
 
 from taskfold.api.settings import Settings
 from taskfold.engine import operator as operators

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.decide import worlds
-from tests.engine import fakes
+from tests.world import apply
 
 from taskfold.api import bounds, conditions
 from taskfold.api.phases import Phase
@@ -24,7 +24,7 @@ TABLES = st.recursive(
 @given(TABLES, TABLES)
 def test_the_patch_makes_the_new_of_the_old(old, new):
     patch = statuses.merge_patch(old, new)
-    assert fakes.merged(old, patch) == new
+    assert apply.merged(old, patch) == new
     assert (patch == {}) is (old == new)
 
 
@@ -35,8 +35,8 @@ def test_nothing_changed_is_an_empty_patch(table):
 
 def test_real_statuses_are_patched_into_each_other():
     one, other = worlds.running().wire(), worlds.complete().wire()
-    assert fakes.merged(one, statuses.merge_patch(one, other)) == other
-    assert fakes.merged(other, statuses.merge_patch(other, one)) == one
+    assert apply.merged(one, statuses.merge_patch(one, other)) == other
+    assert apply.merged(other, statuses.merge_patch(other, one)) == one
 
 
 def wished(status, note=None):

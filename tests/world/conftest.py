@@ -49,9 +49,7 @@ async def _ended(kubeconfig: str, namespace: str) -> None:
 @pytest.fixture(scope="session")
 def suite_namespace() -> Iterator[tuple[str, str]]:
     """The kubeconfig of the cluster under test, and a namespace in it."""
-    kubeconfig = under_test.kubeconfig()
-    if not kubeconfig.exists():
-        pytest.fail(f"no cluster: {kubeconfig} does not exist. Run `make cluster`, or name one in TASKFOLD_KUBECONFIG.")
+    kubeconfig = under_test.existing()
     name = f"world-{uuid.uuid4().hex[:8]}"
     asyncio.run(_prepared(str(kubeconfig), name))
     yield str(kubeconfig), name

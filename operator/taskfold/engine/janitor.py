@@ -21,7 +21,7 @@ from taskfold.effects import client as api
 from taskfold.effects import errors
 from taskfold.engine.parts import Parts
 from taskfold.engine.sweep import Sweeper
-from taskfold.engine.watch import Collection, Key, Kind, Place
+from taskfold.engine.watch import Collection, Key, Kind, Place, Seen
 
 UNFINISHED = "status.complete!=true"
 FINISHED = "status.complete=true"
@@ -204,6 +204,5 @@ class Janitor:
 
 
 def _place_and_version(obj: api.Json) -> tuple[Place, int]:
-    metadata = obj["metadata"]
-    text = metadata.get("resourceVersion") or "0"
-    return (metadata["namespace"], metadata["name"]), int(text) if text.isdigit() else 0
+    seen = Seen(obj)
+    return seen.place, seen.version

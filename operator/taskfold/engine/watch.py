@@ -74,6 +74,10 @@ class Seen:
         text = self.object["metadata"].get("resourceVersion") or "0"
         return int(text) if text.isdigit() else 0
 
+    @property
+    def place(self) -> Place:
+        return _place(self.object)
+
     # Each version of an object is looked at many times and parsed once; what comes out is frozen.
 
     @functools.cached_property
@@ -192,10 +196,11 @@ class Watch:
 
     def forget(self, run: Object) -> None:
         """A complete run: it and its VerifierRun are read from the API server should anyone ask again."""
-        place = _place(run)
+        place, status = _place(run), run.get("status") or {}
         self.runs.pop(place, None)
+        self.departed.pop((place[0], status.get("podName", "")), None)
         self.finished[place] = Seen(run).version
-        name = ((run.get("status") or {}).get("verifier") or {}).get("name")
+        name = (status.get("verifier") or {}).get("name")
         if name:
             self.verifiers.pop((place[0], name), None)
 
