@@ -28,14 +28,15 @@ from tests.world import clock
 from tests.world.apply import merged
 
 from taskfold.api.settings import Settings
+from taskfold.engine import leading
 from taskfold.engine import operator as operators
 from taskfold.engine.health import Unhealthy
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUP = "/apis/taskfold.dev/v1alpha1"
 SILENT_SECONDS = 1.5
-WITHIN_SECONDS = 30.0
-"""A bound for a machine that is busy; what is tested happens sooner."""
+WITHIN_SECONDS = 3 * operators.ENDING_SECONDS
+"""A bound for a machine that is busy; what is tested happens sooner, but for an end that kopf holds up."""
 
 Json = dict[str, Any]
 Behaviour = Callable[[web.Request, "ApiServer"], Awaitable[web.StreamResponse]]
@@ -360,6 +361,51 @@ async def test_what_kopf_cannot_go_on_from_ends_the_process_with_an_error(tmp_pa
     async with running(tmp_path, server) as operator:
         assert await operator.ended() not in (0, -signal.SIGKILL)
         assert (server.watches, server.seen.is_set()) == ([], False), "it ended because of that watch"
+
+
+HOLDS_ON = """
+import asyncio, sys
+from taskfold.api.settings import Settings
+from taskfold.effects import credentials
+from taskfold.engine import leading, operator
+
+async def deaf():
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            print("told to end", flush=True)
+
+async def work(health):
+    ending = asyncio.Event()
+    if sys.argv[1] == "ends":
+        ending.set()
+    else:
+        asyncio.get_running_loop().call_later(0.1, asyncio.current_task().cancel)
+    await operator.ends(deaf(), ending, 0.5)
+
+leading.run(Settings(health_port=int(sys.argv[2])), None, work)
+"""
+
+
+@pytest.mark.parametrize("how", ["ends", "is told to end"])
+def test_a_task_that_does_not_let_go_does_not_keep_the_process(how):
+    """The loop's own end would wait for it for ever: a process that lives, and watches nothing."""
+    command = [sys.executable, "-c", HOLDS_ON, how, str(ports.free())]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "operator")}
+    done = subprocess.run(
+        command, check=False, env=environment, timeout=2 * WITHIN_SECONDS, capture_output=True, text=True
+    )
+    assert done.returncode == leading.EXIT_STUCK, done.stderr
+    assert "kopf still waits for a task" in done.stderr
+
+
+async def test_work_that_ends_by_itself_tells_its_own_error():
+    async def fails() -> None:
+        raise ValueError("of its own")
+
+    with pytest.raises(ValueError, match="of its own"):
+        await operators.ends(fails(), asyncio.Event(), 1)
 
 
 async def test_a_ghost_is_noticed_by_the_comparison_with_the_names_that_there_are(tmp_path):

@@ -24,11 +24,17 @@ from taskfold.engine.lease import Lease
 
 EXIT_LOST = 75
 """The exit code of a process that lost the lease: nothing is wrong with it, start it anew (EX_TEMPFAIL)."""
+EXIT_STUCK = 70
+"""The exit code of a process whose work did not come to its end (EX_SOFTWARE)."""
 POD_NAME = "POD_NAME"
 
 Work = Callable[[healths.Health], Awaitable[None]]
 
 log = logging.getLogger(__name__)
+
+
+class StuckError(Exception):
+    """The work was told to end, all of ours has ended, and something in it still does not let go of the loop."""
 
 
 def run(settings: Settings, source: credentials.Source, work: Work) -> None:
@@ -52,8 +58,11 @@ async def _main(settings: Settings, source: credentials.Source, work: Work, told
     for each in (signal.SIGTERM, signal.SIGINT):  # kopf puts its own in place once it runs
         loop.add_signal_handler(each, stop, each)
     health = healths.Health()
-    async with health.serving(settings.health_port), _turn(settings.leader_election, source, health):
-        await work(health)
+    try:
+        async with health.serving(settings.health_port), _turn(settings.leader_election, source, health):
+            await work(health)
+    except StuckError as error:
+        _end(str(error), EXIT_STUCK)  # an exception would have the loop wait for the same task
 
 
 @contextlib.asynccontextmanager
@@ -75,7 +84,7 @@ async def _turn(
         health.role = healths.Role.STANDING_BY
         await lease.acquire()
         health.role = healths.Role.STARTING
-        holding = asyncio.create_task(lease.hold(_end))
+        holding = asyncio.create_task(lease.hold(_lost))
         try:
             yield
         finally:
@@ -84,8 +93,13 @@ async def _turn(
             await lease.release()
 
 
-def _end(why: str) -> NoReturn:
-    """End this process, now. A graceful end would go on writing in another leader's time."""
-    log.critical("%s: this process ends, another one leads", why)
+def _lost(why: str) -> NoReturn:
+    """A graceful end would go on writing in another leader's time."""
+    _end(f"{why}: this process ends, another one leads", EXIT_LOST)
+
+
+def _end(why: str, code: int) -> NoReturn:
+    """End this process, now."""
+    log.critical(why)
     sys.stderr.flush()
-    os._exit(EXIT_LOST)
+    os._exit(code)

@@ -2,7 +2,7 @@
 
 Guarantees: kopf writes nothing to any object; its restarts of a watch cost a list, never an event; a watch that went
 silent is opened anew; credentials are read anew before they expire; the checks of the liveness endpoint tell whether
-the work goes on, not whether the process lives.
+the work goes on, not whether the process lives; an end that has begun comes to its end.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import base64
 import gc
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,13 +23,18 @@ from taskfold.api.settings import Settings
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
 from taskfold.effects import credentials
-from taskfold.engine import app, janitor, stateless
+from taskfold.engine import app, janitor, leading, stateless
 from taskfold.engine.health import Check, Health, Unhealthy
 
 LOGIN_SECONDS = 600
 """kopf reads a token once per login: renewed well before an hour-long token ends."""
 STUCK_SECONDS = 120.0
 """A queue that holds work and finishes nothing for so long is stuck."""
+
+ENDING_SECONDS = 20.0
+"""An end takes a second or two. kopf cancels its tasks and then waits for each without a limit, and a watch that was
+just asking for another session can miss its cancellation: the process would live and watch nothing.
+"""
 
 LIST_PAGE = 500
 """Objects in one answer of a list of kopf's."""
@@ -40,10 +45,14 @@ half of what an event cost (bench/watch_events.py); an event alone makes hundred
 
 
 async def serve(settings: Settings, source: credentials.Source, health: Health) -> None:
-    """Work until told to end by SIGTERM. Leaves by exception when a watch died: the platform starts us anew."""
+    """Work until told to end by SIGTERM. Leaves by exception when a watch died: the platform starts us anew.
+
+    StuckError: kopf holds on to a task of its own that does not end.
+    """
     gc.set_threshold(*GARBAGE_THRESHOLDS)
-    await kopf.operator(
-        registry=registry(settings, source, health),
+    ending = asyncio.Event()
+    work = kopf.operator(
+        registry=registry(settings, source, health, ending),
         settings=kopf_settings(settings),
         clusterwide=not settings.namespaces,
         namespaces=settings.namespaces,
@@ -51,6 +60,29 @@ async def serve(settings: Settings, source: credentials.Source, health: Health) 
         # kopf's own asks for the user's name, which a uid without a passwd entry does not have.
         identity=kopf_identity(),
     )
+    await ends(work, ending, ENDING_SECONDS)
+
+
+async def ends(work: Coroutine[Any, Any, None], ending: asyncio.Event, seconds: float) -> None:
+    """`work` to its end, at most `seconds` after its end has begun. StuckError: it goes on, and cannot be waited for."""
+    begun = asyncio.create_task(ending.wait(), name="the end has begun")
+    task = asyncio.create_task(work, name="kopf")
+    try:
+        await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        task.cancel()
+        await _within(task, seconds)
+        raise
+    finally:
+        begun.cancel()
+    await _within(task, seconds)
+    task.result()
+
+
+async def _within(task: asyncio.Task[None], seconds: float) -> None:
+    await asyncio.wait({task}, timeout=seconds)
+    if not task.done():
+        raise leading.StuckError(f"{seconds:g} s after the end began, kopf still waits for a task")
 
 
 def kopf_identity() -> Any:
@@ -80,8 +112,10 @@ def kopf_settings(ours: Settings) -> kopf.OperatorSettings:
     return settings
 
 
-def registry(settings: Settings, source: credentials.Source, health: Health) -> kopf.OperatorRegistry:
-    """The handlers, bound to one operator."""
+def registry(
+    settings: Settings, source: credentials.Source, health: Health, ending: asyncio.Event
+) -> kopf.OperatorRegistry:
+    """The handlers, bound to one operator. `ending`: set as soon as its end has begun."""
     handlers = kopf.OperatorRegistry()
     stack = AsyncExitStack()
     state: dict[str, app.App] = {}
@@ -95,6 +129,7 @@ def registry(settings: Settings, source: credentials.Source, health: Health) -> 
 
     @kopf.on.cleanup(registry=handlers)
     async def stop(**_: Any) -> None:
+        ending.set()
         await stack.aclose()
 
     @kopf.on.login(registry=handlers)
