@@ -64,7 +64,7 @@ async def serve(settings: Settings, source: credentials.Source, health: Health) 
 
 
 async def ends(work: Coroutine[Any, Any, None], ending: asyncio.Event, seconds: float) -> None:
-    """`work` to its end, at most `seconds` after its end has begun. StuckError: it goes on, and cannot be waited for."""
+    """`work` to its end, at most `seconds` after that has begun. StuckError: it goes on, and cannot be waited for."""
     begun = asyncio.create_task(ending.wait(), name="the end has begun")
     task = asyncio.create_task(work, name="kopf")
     try:
