@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from taskfold.contract import errors, loader
+from taskfold.contract import task as tasks
 from taskfold.contract.folder import MemoryFolder
 
 IMAGE = "python:3.12-slim"
@@ -25,7 +26,7 @@ def toml(*lines: str) -> dict[str, str | bytes | None]:
     return {"task.toml": "\n".join((f'environment.docker_image = "{IMAGE}"', *lines))}
 
 
-def load(files: dict[str, str | bytes | None] | None = None) -> loader.Task:
+def load(files: dict[str, str | bytes | None] | None = None) -> tasks.Task:
     return loader.load(folder(files), task_id="hello")
 
 

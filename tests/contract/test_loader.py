@@ -56,7 +56,7 @@ def test_a_task_with_everything_that_is_supported():
         }
     )
     assert task.warnings == ()
-    assert task.solution == "solve.sh"
+    assert task.solution == "solution/solve.sh"
     assert task.config.verifier.timeout_sec == 0.25
     assert task.config.environment.env == {"A": "${B:-c}"}
     assert task.config.verifier.collect[0].user == "1000"

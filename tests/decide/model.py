@@ -18,7 +18,7 @@ from taskfold.api.reasons import Reason
 from taskfold.api.status import JournalPhase
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
-from taskfold.contract.loader import Task
+from taskfold.contract.task import Task
 from taskfold.decide import plan as plans
 from taskfold.decide import pod as pods
 from taskfold.decide import status as to

@@ -10,6 +10,7 @@ from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import AgentOutcome, Mode, Stage
 from taskfold.api.taskrun import TaskRunStatus
+from taskfold.contract import task as tasks
 from taskfold.contract.images import ImageConfig, RecordedImage
 from taskfold.decide import plan as plans
 from taskfold.decide import programs, sandbox, taskrun
@@ -82,7 +83,7 @@ REFUSALS = {
         {
             "admission": Admission(
                 "sha256:x",
-                worlds.loader.Task("t", "do", worlds.TASK.config, worlds.TASK.image, None, ()),
+                tasks.Task("t", "do", worlds.TASK.config, worlds.TASK.image, None, ()),
             )
         },
         Reason.INVALID_TASK,
@@ -100,7 +101,7 @@ def test_a_refusal_is_terminal_and_at_admission(changes, reason):
 
 
 def test_only_the_oracle_needs_a_solution():
-    bare = worlds.loader.Task("t", "do", worlds.TASK.config, worlds.TASK.image, None, ())
+    bare = tasks.Task("t", "do", worlds.TASK.config, worlds.TASK.image, None, ())
     plan = taskrun.decide(worlds.world(agent=worlds.NOP, admission=Admission("sha256:x", bare)))
     assert worlds.phase_of(plan) is Phase.QUEUED
 

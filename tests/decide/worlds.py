@@ -29,6 +29,7 @@ from taskfold.api.status import (
 from taskfold.api.taskrun import TaskRun, TaskRunStatus
 from taskfold.api.verifierrun import VerifierRun, VerifierRunStatus
 from taskfold.contract import loader
+from taskfold.contract import task as tasks
 from taskfold.contract.folder import MemoryFolder
 from taskfold.decide import pod as pods
 from taskfold.decide import status as to
@@ -56,7 +57,7 @@ def ago(seconds: float) -> str:
     return to.stamp(NOW - timedelta(seconds=seconds))
 
 
-def task(*lines: str, files: Mapping[str, str] | None = None) -> loader.Task:
+def task(*lines: str, files: Mapping[str, str] | None = None) -> tasks.Task:
     """A task with an image, a solution, and these further lines of task.toml."""
     texts = {
         "task.toml": "\n".join(('environment.docker_image = "python:3.12-slim"', *lines)),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from taskfold.api.taskrun import TaskRun
 from taskfold.contract import environment as contract
 from taskfold.contract.images import RecordedImage
-from taskfold.contract.loader import Task
+from taskfold.contract.task import Task
 
 
 def of_container(run: TaskRun, task: Task, recorded: RecordedImage | None) -> dict[str, str]:

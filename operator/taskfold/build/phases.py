@@ -12,7 +12,7 @@ from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
 from taskfold.contract import rewards, users
 from taskfold.contract.images import RecordedImage
-from taskfold.contract.loader import Task
+from taskfold.contract.task import Task
 from taskfold.contract.task_toml import CollectTable
 from taskfold.protocol.phase import (
     CheckUser,

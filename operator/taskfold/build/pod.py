@@ -18,7 +18,7 @@ from taskfold.api.settings import HelperSettings, PodSettings, Settings
 from taskfold.api.taskrun import PodRetention, TaskRun
 from taskfold.build import environment
 from taskfold.contract.images import RecordedImage
-from taskfold.contract.loader import Task
+from taskfold.contract.task import Task
 
 HELPER_FOLDER = "/.taskfold"
 HELPER = f"{HELPER_FOLDER}/helper"

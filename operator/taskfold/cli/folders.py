@@ -14,6 +14,7 @@ from typing import Any
 from taskfold.api.reasons import Reason
 from taskfold.cli.exits import Refused
 from taskfold.contract import digest, folder, loader
+from taskfold.contract import task as tasks
 from taskfold.contract.errors import TaskError
 
 DATASET = "dataset.toml"
@@ -27,7 +28,7 @@ MAX_ID = 255
 class Checked:
     """A task folder that loads. `files`: the part of it that the contract uses."""
 
-    task: loader.Task
+    task: tasks.Task
     files: folder.Folder
 
     @property

@@ -14,35 +14,14 @@ from typing import TypeVar
 from taskfold.contract import digest, dockerfile, folder, refusals, toml_file
 from taskfold.contract.errors import TaskError, show
 from taskfold.contract.instruction import without_canary
+from taskfold.contract.task import Grader, ImageSource, Solution, Task
 from taskfold.contract.task_toml import TaskToml
 
 INSTRUCTION = "instruction.md"
 MAX_INSTRUCTION_BYTES = 2**20
 """It is sent as one message, and stored with every transcript."""
-TEST = "tests/test.sh"
-SOLVE = "solve.sh"
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class ImageSource:
-    """The image to pull, as written. With `dockerfile`, the image's configuration counts as on record."""
-
-    reference: str
-    dockerfile: dockerfile.PullSettings | None = None
-
-
-@dataclass(frozen=True)
-class Task:
-    """A task folder that can be run. `solution` is what the oracle runs below solution/, None without one."""
-
-    id: str
-    instruction: str
-    config: TaskToml
-    image: ImageSource
-    solution: str | None
-    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -96,7 +75,7 @@ def check(source: folder.Folder, *, task_id: str) -> Findings:
     problems.sort(key=lambda problem: problem.unsupported)
     if problems or config is None or image is None or text is None:
         return Findings(None, tuple(problems), tuple(warnings))
-    solution = SOLVE if f"solution/{SOLVE}" in paths else None
+    solution = Solution.SCRIPT if Solution.SCRIPT in paths else None
     task = Task(task_id, text, config, image, solution, tuple(warnings))
     return Findings(task, (), task.warnings)
 
@@ -187,24 +166,24 @@ def _layout(paths: Sequence[str], *, several: bool) -> Iterator[TaskError]:
         step = next((path for path in paths if path.startswith("steps/")), None)
         if step is not None:
             yield _unsupported("a multi-step task", step, "split the task into one folder per step")
-    elif TEST not in paths:
+    elif Grader.TEST_SH not in paths:
         yield _without_test(paths)
     if "environment/docker-compose.yaml" in paths:
         remedy = "remove the file and name one image"
         yield _unsupported("a task of several containers", "environment/docker-compose.yaml", remedy)
-    if "solution/answer.md" in paths and f"solution/{SOLVE}" not in paths:
+    if Solution.ANSWER in paths and Solution.SCRIPT not in paths:
         remedy = "write a solution/solve.sh that writes the answer"
-        yield _unsupported("a reference answer", "solution/answer.md", remedy)
+        yield _unsupported("a reference answer", Solution.ANSWER, remedy)
 
 
 def _without_test(paths: Sequence[str]) -> TaskError:
     if "tests/verifier.py" in paths:
-        return _unsupported("a Python verifier", "tests/verifier.py", f"call it from {TEST}")
+        return _unsupported("a Python verifier", "tests/verifier.py", f"call it from {Grader.TEST_SH}")
     if not any(path.startswith("tests/") for path in paths):
-        remedy = f"Write {TEST}; it grades the task."
+        remedy = f"Write {Grader.TEST_SH}; it grades the task."
         return TaskError("is missing", file="tests/", remedy=remedy)
     remedy = "Write one; it grades the task and leaves its reward in /logs/verifier."
-    return TaskError("is missing", file=TEST, remedy=remedy)
+    return TaskError("is missing", file=Grader.TEST_SH, remedy=remedy)
 
 
 def _unused(paths: Sequence[str]) -> Iterator[str]:
@@ -212,8 +191,8 @@ def _unused(paths: Sequence[str]) -> Iterator[str]:
         if path in paths:
             yield f"{path}: is not read yet and has no effect"
     solution = [path for path in paths if path.startswith("solution/")]
-    if solution and not {f"solution/{SOLVE}", "solution/answer.md"} & set(solution):
-        yield f"solution/: has no {SOLVE}, so the task counts as one without a reference solution"
+    if solution and not set(Solution) & set(solution):
+        yield "solution/: has no solve.sh, so the task counts as one without a reference solution"
 
 
 def _unsupported(feature: str, file: str, remedy: str) -> TaskError:

@@ -13,7 +13,7 @@ from taskfold.api.settings import Settings
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
 from taskfold.contract.images import RecordedImage
-from taskfold.contract.loader import Task
+from taskfold.contract.task import Task
 from taskfold.decide.pod import PodView
 from taskfold.protocol.phase import PhaseResult, User
 

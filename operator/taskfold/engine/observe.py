@@ -14,6 +14,7 @@ from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
 from taskfold.contract import digest as digests
 from taskfold.contract import dockerfile, environment, loader, users
+from taskfold.contract import task as tasks
 from taskfold.contract.errors import TaskError
 from taskfold.contract.images import RecordedImage
 from taskfold.decide import pod as pods
@@ -165,7 +166,7 @@ class Observer:
             seen = self._parts.watch.pods.get((namespace, name))
         return seen.pod if seen is not None else None
 
-    async def _task(self, run: TaskRun) -> loader.Task | None:
+    async def _task(self, run: TaskRun) -> tasks.Task | None:
         admitted, found = run.status.admitted, run.status.task
         if admitted is None or admitted.task_digest is None or found is None:
             return None
@@ -201,7 +202,7 @@ class Observer:
         self._parts.snapshots.remember(digest, folder, task)
         return Admission(digest, task, recorded)
 
-    async def _record(self, task: loader.Task) -> RecordedImage | None:
+    async def _record(self, task: tasks.Task) -> RecordedImage | None:
         settings = task.image.dockerfile
         if settings is None:
             return None
@@ -213,7 +214,7 @@ class Observer:
         dockerfile.check_record(config, task.image.reference)
         return RecordedImage(task.image.reference, base.digest, config)
 
-    async def _recorded(self, run: TaskRun, task: loader.Task | None) -> RecordedImage | None:
+    async def _recorded(self, run: TaskRun, task: tasks.Task | None) -> RecordedImage | None:
         """The image on record: kept once, at admission, with the first attempt, for all of them."""
         if task is None or task.image.dockerfile is None:
             return None
@@ -221,7 +222,7 @@ class Observer:
         return RecordedImage.of(json.loads(document))
 
     async def _image_user(
-        self, task: loader.Task | None, recorded: RecordedImage | None, pod: pods.PodView | None
+        self, task: tasks.Task | None, recorded: RecordedImage | None, pod: pods.PodView | None
     ) -> User | None:
         """Who the image starts as: from its record, else by the id of the image that runs, else by its name."""
         if task is None:

@@ -17,6 +17,7 @@ from typing import BinaryIO, TypeVar
 from taskfold.contract import digest as digests
 from taskfold.contract import folder as folders
 from taskfold.contract import loader
+from taskfold.contract import task as tasks
 from taskfold.effects import store as stores
 
 K = TypeVar("K")
@@ -38,10 +39,10 @@ class Snapshots:
         self._store = store
         self._cluster = cluster
         self._folders: collections.OrderedDict[str, folders.Folder] = collections.OrderedDict()
-        self._tasks: collections.OrderedDict[tuple[str, str], loader.Task] = collections.OrderedDict()
+        self._tasks: collections.OrderedDict[tuple[str, str], tasks.Task] = collections.OrderedDict()
         self._kept: collections.OrderedDict[str, None] = collections.OrderedDict()
 
-    def remember(self, digest: str, folder: folders.Folder, task: loader.Task) -> None:
+    def remember(self, digest: str, folder: folders.Folder, task: tasks.Task) -> None:
         """Hold what was just loaded, so that its run needs no round trip through the store."""
         self._folders.pop(digest, None)
         _put(self._folders, digest, folder, HELD_FOLDERS)
@@ -59,7 +60,7 @@ class Snapshots:
             await self._write(key, digest, self._folders[digest])
         _put(self._kept, key, None, HELD_KEYS)
 
-    async def task(self, namespace: str, digest: str, task_id: str) -> loader.Task:
+    async def task(self, namespace: str, digest: str, task_id: str) -> tasks.Task:
         """The task of a snapshot, parsed."""
         held = self._tasks.get((digest, task_id))
         if held is None:

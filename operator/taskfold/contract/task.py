@@ -1,0 +1,76 @@
+"""A task folder that was read and can be run: what `loader` makes, and everybody else works with.
+
+Guarantee: a `Task` is data; whoever holds one needs its folder only for the bytes that go into sandboxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from taskfold.contract import dockerfile
+from taskfold.contract.task_toml import StepTable, TaskToml
+
+
+class Grader(StrEnum):
+    """What grades a task, by its path in the folder (seed "Python verifiers"): the first that exists."""
+
+    TEST_SH = "tests/test.sh"
+    PYTHON = "tests/verifier.py"
+    DATASET = "dataset/verifier.py"
+    """The `verifier.py` of the dataset's root, for a single-step task without a tests/ folder."""
+
+
+class Solution(StrEnum):
+    """What the oracle has, by its path in the folder (seed "Reference answers"; C16: the first that exists)."""
+
+    SCRIPT = "solution/solve.sh"
+    ANSWER = "solution/answer.md"
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """The image to pull, as written. With `dockerfile`, the image's configuration counts as on record."""
+
+    reference: str
+    dockerfile: dockerfile.PullSettings | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One turn of a multi-step task. The paths are those of the folder.
+
+    `setup`: steps/<name>/workdir/setup.sh exists. `solution`: below steps/<name>/. `config`: with the fallbacks of
+    the task's tables applied.
+    """
+
+    name: str
+    instruction: str
+    config: StepTable
+    workdir: bool = False
+    setup: bool = False
+    tests: bool = False
+    solution: Solution | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task folder that can be run.
+
+    `instruction`: "" in a multi-step task, whose steps have their own. `config`: task.toml with the dataset's
+    overrides and multipliers applied. `data`: task_data.json, None without one. `inputs`: sidecar inputs that the
+    dataset declares. `steps`: the turns of a multi-step task, in order.
+    """
+
+    id: str
+    instruction: str
+    config: TaskToml
+    image: ImageSource
+    solution: Solution | None
+    warnings: tuple[str, ...]
+    grader: Grader = Grader.TEST_SH
+    data: Mapping[str, Any] | None = None
+    inputs: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
