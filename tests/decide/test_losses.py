@@ -249,7 +249,7 @@ SOURCES = {
 @pytest.mark.parametrize("admission", SOURCES.values(), ids=SOURCES)
 def test_a_new_attempt_has_its_own_pod_and_the_snapshot_of_the_first(admission):
     """C25: after the first seed only the snapshot counts."""
-    plan = taskrun.decide(worlds.world(second(), admission=admission, **RETRIES))
+    plan = taskrun.decide(worlds.world(second(), admission=admission, now=worlds.in_a_while(2), **RETRIES))
     assert plan.effects == (plans.CreatePod("fix-bug-2-1", 2, 1, record=False),)
 
 

@@ -41,11 +41,31 @@ def test_another_try_is_another_pod():
     assert plan.effects == (plans.CreatePod("fix-bug-1-2", 1, 2, record=True),)
 
 
+@pytest.mark.parametrize(
+    ("attempt", "tries", "pause"),
+    [(1, 1, 0.0), (1, 2, 2.0), (1, 3, 4.0), (2, 1, 2.0), (2, 2, 4.0), (9, 1, 60.0)],
+    ids=["first", "second try", "third try", "second attempt", "its second try", "at most a minute"],
+)
+def test_a_pod_that_was_given_up_is_not_followed_at_once(attempt, tries, pause):
+    """The pause is doubled: what broke a start seldom passes in a moment, and 1,000 runs hit a broken node together."""
+    status = worlds.queued(tries=tries)
+    made = status.attempts[-1].model_copy(update={"number": attempt, "start_time": worlds.ago(0.0)})
+    status = status.model_copy(update={"attempts": [made]})
+
+    def plan(seconds):
+        return taskrun.decide(worlds.world(status, now=worlds.in_a_while(seconds)))
+
+    assert worlds.deeds(plan(pause)) == ("CreatePod",)
+    if pause:
+        early = plan(pause - 0.5)
+        assert (early.effects, early.again) == ((), 0.5)
+
+
 def test_a_moved_tag_is_recorded_anew():
     """The reference leads to an old record; the try was given up because another image runs behind it."""
     given_up = taskrun.decide(worlds.world(worlds.placed(), image_user=None))
     assert given_up.status is not None
-    plan = taskrun.decide(worlds.world(given_up.status, pod=None))
+    plan = taskrun.decide(worlds.world(given_up.status, pod=None, now=worlds.in_a_while(2)))
     assert plan.effects == (plans.CreatePod("fix-bug-1-2", 1, 2, record=True),)
 
 
@@ -134,7 +154,7 @@ def test_the_queues_limit_counts_from_this_try():
     failed = worlds.done(worlds.AGENT, worlds.program("install", None, timed_out=True))
     second = taskrun.decide(worlds.world(worlds.running(tries=2, since=3700.0, seeded=1801.0), phases=failed))
     assert second.status is not None
-    third = taskrun.decide(worlds.world(second.status, pod=None))
+    third = taskrun.decide(worlds.world(second.status, pod=None, now=worlds.in_a_while(4)))
     assert worlds.deeds(third) == ("CreatePod",)
 
 

@@ -57,6 +57,11 @@ def ago(seconds: float) -> str:
     return to.stamp(NOW - timedelta(seconds=seconds))
 
 
+def in_a_while(seconds: float) -> datetime:
+    """`now` of a world that is looked at so much later."""
+    return NOW + timedelta(seconds=seconds)
+
+
 def task(*lines: str, files: Mapping[str, str] | None = None) -> tasks.Task:
     """A task with an image, a solution, and these further lines of task.toml."""
     texts = {

@@ -110,6 +110,8 @@ class LimitSettings(_Settings):
     """How long one try of the seed phase may take."""
     seed_tries: int = Field(default=3, ge=1, le=10)
     """Tries within one attempt, before the agent's first instruction."""
+    retry_seconds: float = Field(default=2, ge=0)
+    """Wait before a run's second pod; doubled for each further try or attempt, at most 60 s."""
     agent_grace_seconds: float = 120
     """What the operator waits beyond a phase's own limit before it calls the sandbox lost."""
     outage_seconds: float = 86400

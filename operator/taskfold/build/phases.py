@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
-from taskfold.contract import rewards, users
+from taskfold.contract import dialect, rewards, users
 from taskfold.contract.images import RecordedImage
 from taskfold.contract.task import Task
 from taskfold.contract.task_toml import CollectTable
@@ -59,6 +59,11 @@ class Sandbox:
         return self.task.config.environment.workdir or recorded or None
 
     @property
+    def rules(self) -> dialect.Rules:
+        """What the folder means in the run's dialect."""
+        return dialect.RULES[self.run.spec.dialect.value]
+
+    @property
     def agent_user(self) -> User:
         recorded = self.recorded.config.user if self.recorded is not None else None
         return self._user(users.agent(self.task.config, recorded))
@@ -66,7 +71,7 @@ class Sandbox:
     @property
     def verifier_user(self) -> User:
         recorded = self.recorded.config.user if self.recorded is not None else None
-        return self._user(users.verifier(self.task.config, recorded))
+        return self._user(users.verifier(self.task.config, recorded, self.rules))
 
     def _user(self, user: users.User | None) -> User:
         return self.image_user if user is None else User(user.name, user.uid, user.gid, group=user.group)

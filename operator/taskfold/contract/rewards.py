@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
-from taskfold.contract.failures import FailureKind
+from taskfold.contract import dialect
+from taskfold.contract.failures import Effect, FailureKind
 
 TXT_LIMIT = 64 * 2**10
 """C7: a longer reward.txt is invalid, never parsed cut off."""
@@ -48,17 +49,19 @@ class RewardFile:
 class Verdict:
     """The score.
 
-    `kind` None means the verifier's own reward; else `reward` is 0 and `kind.effect` tells how it counts.
-    `rewards` holds every number of the file (`{"reward": x}` for reward.txt); `components` the names that
-    were summed, empty when the file had a `reward` key; `message` is one for people.
+    `kind` None means the verifier's own reward; else `effect` tells how the row counts, and `reward` is 0. `reward`
+    None: the file has no key `reward`, and the dialect sums nothing. `rewards` holds every number of the file
+    (`{"reward": x}` for reward.txt); `components` the names that were summed, empty when the file had a `reward` key;
+    `message` is one for people.
     """
 
-    reward: float
+    reward: float | None
     rewards: Mapping[str, float]
     components: tuple[str, ...]
     kind: FailureKind | None
     message: str
     timed_out: bool
+    effect: Effect | None = None
 
 
 class _InvalidRewardError(Exception):
@@ -67,35 +70,49 @@ class _InvalidRewardError(Exception):
 
 @dataclass(frozen=True)
 class _Score:
-    reward: float
+    reward: float | None
     rewards: Mapping[str, float] = field(default_factory=dict)
     components: tuple[str, ...] = ()
 
 
-def judge(json_file: RewardFile, txt_file: RewardFile, *, timed_out: bool, tail: str | bytes = "") -> Verdict:
+def judge(
+    json_file: RewardFile,
+    txt_file: RewardFile,
+    *,
+    timed_out: bool,
+    tail: str | bytes = "",
+    rules: dialect.Rules = dialect.GYM,
+) -> Verdict:
     """The verdict for the two reward files: reward.json wins whenever something is there, malformed or not.
 
     `timed_out`: test.sh was stopped at its limit. `tail`: the end of its output, quoted with a failure.
     """
+
+    def failure(kind: FailureKind, what: str) -> Verdict:
+        return _failure(kind, what, timed_out, tail, rules)
+
+    if timed_out and not rules.late_reward_stands:
+        return failure(FailureKind.VERIFIER_TIMEOUT, "test.sh ran past its limit, and what it wrote does not count")
     if json_file.state is not FileState.MISSING:
         name, limit, file, parse = "reward.json", JSON_LIMIT, json_file, _parse_json
     elif txt_file.state is not FileState.MISSING:
         name, limit, file, parse = "reward.txt", TXT_LIMIT, txt_file, _parse_txt
     elif timed_out:
-        what = "test.sh ran past its limit and had written no reward"
-        return _failure(FailureKind.VERIFIER_TIMEOUT, what, timed_out, tail)
+        return failure(FailureKind.VERIFIER_TIMEOUT, "test.sh ran past its limit and had written no reward")
     else:
-        what = "test.sh ended and wrote neither reward.json nor reward.txt"
-        return _failure(FailureKind.MISSING_REWARD, what, timed_out, tail)
+        return failure(FailureKind.MISSING_REWARD, "test.sh ended and wrote neither reward.json nor reward.txt")
 
     if file.state is FileState.UNREADABLE:
-        what = f"{name} is there but could not be read"
-        return _failure(FailureKind.PROVIDER_UNAVAILABLE, what, timed_out, tail)
+        return failure(FailureKind.PROVIDER_UNAVAILABLE, f"{name} is there but could not be read")
     try:
         score = parse(_content(file, limit))
     except _InvalidRewardError as error:
-        return _failure(FailureKind.INVALID_REWARD, f"{name} {error}", timed_out, tail)
-    message = f"{name} gives a reward of {score.reward!r}"
+        return failure(FailureKind.INVALID_REWARD, f"{name} {error}")
+    if score.components and not rules.sums_components:
+        score = _Score(None, score.rewards)
+    message = (
+        f"{name} gives a reward of {score.reward!r}" if score.reward is not None else f"{name} has no key `reward`"
+    )
     if score.components:
         message += f", the sum of its values ({len(score.components):,})"
     if timed_out:
@@ -103,13 +120,14 @@ def judge(json_file: RewardFile, txt_file: RewardFile, *, timed_out: bool, tail:
     return Verdict(score.reward, score.rewards, score.components, None, message + ".", timed_out)
 
 
-def _failure(kind: FailureKind, what: str, timed_out: bool, tail: str | bytes) -> Verdict:
+def _failure(kind: FailureKind, what: str, timed_out: bool, tail: str | bytes, rules: dialect.Rules) -> Verdict:
     if kind is FailureKind.INVALID_REWARD and timed_out:
         what += "; test.sh ran past its limit"
     text = tail.decode("utf-8", "replace") if isinstance(tail, bytes) else tail
     text = text[-TAIL_CHARACTERS:].encode("utf-8", "replace").decode().strip()
     message = f"{what}. The output of test.sh ends:\n{text}" if text else f"{what}."
-    return Verdict(0.0, {}, (), kind, message, timed_out)
+    effect = rules.unrewarded if kind.effect is Effect.COUNTED else kind.effect
+    return Verdict(0.0, {}, (), kind, message, timed_out, effect)
 
 
 def _content(file: RewardFile, limit: int) -> bytes:

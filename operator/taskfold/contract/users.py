@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from taskfold.contract import dialect
 from taskfold.contract.task_toml import TaskToml
 from taskfold.contract.values import MAX_UID
 
@@ -63,16 +64,17 @@ def agent(config: TaskToml, recorded: str | None) -> User | None:
     return parse(config.agent.user) or of_image(recorded or "")
 
 
-def verifier(config: TaskToml, recorded: str | None) -> User | None:
+def verifier(config: TaskToml, recorded: str | None, rules: dialect.Rules = dialect.GYM) -> User | None:
     """Who test.sh runs as; None: the user that the pod's image starts with. Never [agent].user.
 
-    [verifier].user, else the image's user. With no record of that user and [agent].user set, root.
+    [verifier].user, else the image's user. With no record of that user and [agent].user set, root, if the dialect
+    has it so.
     """
     if config.verifier.user is not None:
         return parse(config.verifier.user)
     if recorded is not None:
         return of_image(recorded)
-    return ROOT if config.agent.user is not None else None
+    return ROOT if rules.verifier_is_root and config.agent.user is not None else None
 
 
 def _is_id(text: str) -> bool:

@@ -29,6 +29,9 @@ QUEUE_REASONS = (
 )
 """What a wait for a place can be about; it becomes the reason of the failure when the wait is over its limit."""
 
+MAX_PAUSE_SECONDS = 60.0
+"""The longest wait between two pods of a run."""
+
 START_FAILING_SECONDS = 30.0
 """How long a container may fail to start before the try is given up: kubelets retry, and some causes pass."""
 
@@ -61,9 +64,21 @@ def place(world: RunWorld, attempt: Attempt) -> Plan:
     late = _queued_too_long(world, attempt)
     if late is not None:
         return late
+    pause = _pause(world, attempt)
+    if pause > 0:
+        return Plan(again=pause)
     name = pod_name(world, attempt)
     create = CreatePod(name, attempt.number, attempt.tries, record=world.image_user is None or attempt.tries > 1)
     return Plan(effects=(create,), again=10)
+
+
+def _pause(world: RunWorld, attempt: Attempt) -> float:
+    """Seconds until a pod may follow the one that was given up: what broke it seldom passes in a moment."""
+    before = attempt.number - 1 + attempt.tries - 1
+    if before == 0:
+        return 0.0
+    pause = min(world.settings.limits.retry_seconds * 2 ** (before - 1), MAX_PAUSE_SECONDS)
+    return pause - _age(world, attempt.try_time or attempt.start_time)
 
 
 def _wait_in_queue(world: RunWorld, attempt: Attempt, note: Note) -> Plan:

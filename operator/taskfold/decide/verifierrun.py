@@ -21,7 +21,7 @@ from taskfold.api.status import (
     reward_text,
 )
 from taskfold.api.verifierrun import VerifierRunStatus
-from taskfold.contract import rewards
+from taskfold.contract import dialect, rewards
 from taskfold.contract.failures import Effect, FailureKind
 from taskfold.decide import pod as pods
 from taskfold.decide import programs, waiting
@@ -217,6 +217,7 @@ def _verdict(world: VerifierWorld, result: PhaseResult, nonce: str) -> Plan:
         _reward_file(result.files.get(REWARD_TXT)),
         timed_out=test.timed_out,
         tail=test.inline,
+        rules=dialect.RULES[world.run.spec.dialect.value] if world.run is not None else dialect.GYM,
     )
     if verdict.kind is not None and verdict.kind.effect is Effect.MASKED:
         return _mask(world, Loss(Cause.NOT_COPIED, verdict.message.rstrip(".")))
@@ -238,8 +239,9 @@ def _verdict(world: VerifierWorld, result: PhaseResult, nonce: str) -> Plan:
     notes += programs.oom_notes(test)
     done = to.moved(
         to.warned(status, notes),
-        Phase.SUCCEEDED,
-        reward=reward_text(verdict.reward),
+        Phase.MASKED if verdict.effect is Effect.MASKED else Phase.SUCCEEDED,
+        masked=verdict.effect is Effect.MASKED,
+        reward=None if verdict.effect is Effect.MASKED or verdict.reward is None else reward_text(verdict.reward),
         rewards=dict(verdict.rewards),
         reward_components=list(verdict.components),
         verifier=graded,
