@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// expected is the file that the rule of CONTRACT.md C27 asks for, written the simple way.
+// expected is the file that the rule of decision C27 asks for, written the simple way.
 func expected(all []byte, head, tail int) (file []byte, kept int) {
 	if len(all) <= head+tail {
 		return all, len(all)

@@ -12,7 +12,7 @@ import (
 
 // Names of fileMode.
 const (
-	modeNormalise = "normalise" // root's, a+rX, as the contract wants files in a sandbox (CONTRACT.md C26)
+	modeNormalise = "normalise" // root's, a+rX, as the contract wants files in a sandbox (decision C26)
 	modeKeep      = "keep"      // owners, modes and times of the archive
 )
 

@@ -14,7 +14,7 @@ import (
 // maxUsersFile bounds /etc/passwd and /etc/group, which anybody in the container may have written.
 const maxUsersFile = 4 << 20
 
-// userSpec names a user: by name, or by number. A name of digits is still a name (CONTRACT.md C30). A group of its own,
+// userSpec names a user: by name, or by number. A name of digits is still a name (decision C30). A group of its own,
 // by name or number, stands for all groups, as docker has it.
 type userSpec struct {
 	Name   *string `json:"name,omitempty"`

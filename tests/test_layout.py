@@ -1,6 +1,7 @@
 """What holds of the tree as a whole."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,3 +47,13 @@ def test_no_module_is_too_long_without_a_reason():
 def test_every_package_says_so():
     folders = {module.parent for module in MODULES}
     assert not [inside(folder) for folder in folders if not (folder / "__init__.py").exists()]
+
+
+def test_every_decision_that_the_code_names_is_on_the_page():
+    page = (ROOT / "docs/reference/decisions.md").read_text()
+    known = set(re.findall(r"^\| (C\d+) \|", page, re.MULTILINE))
+    folders = ("operator/taskfold", "helper", "tests", "docs")
+    files = [path for folder in folders for kind in ("py", "go", "md") for path in (ROOT / folder).rglob(f"*.{kind}")]
+    named = {name for path in files for name in re.findall(r"\bC[1-9]\d?\b", path.read_text())}
+    assert known
+    assert named <= known

@@ -81,7 +81,7 @@ class Written:
 
 
 def run_prefix(cluster: str, namespace: str, uid: str, attempt: int) -> str:
-    """Everything that one attempt of a run keeps stands under this prefix (DESIGN.md 6)."""
+    """Everything that one attempt of a run keeps stands under this prefix."""
     return check_key(f"{cluster}/{namespace}/{uid}/{attempt}", segments=4) + "/"
 
 
