@@ -303,6 +303,8 @@ func TestUsersAndStartErrors(t *testing.T) {
 		"name":         {bash(who, "user", map[string]any{"name": "app"}), "1000\n1000\n1000 2000\n/home/app\n"},
 		"number":       {bash(who, "user", map[string]any{"uid": 1000}), "1000\n1000\n1000 2000\n/home/app\n"},
 		"numbers":      {bash(who, "user", map[string]any{"uid": 7, "gid": 8, "groups": []int{9}}), "7\n8\n8 9\n/\n"},
+		"login":        {bash("echo $USER $LOGNAME", "user", map[string]any{"uid": 1000}), "app app\n"},
+		"no login":     {bash("echo $USER $LOGNAME", "user", map[string]any{"uid": 7}), "\n"},
 		"own home":     {bash("echo $HOME", "user", map[string]any{"name": "app"}, "env", map[string]string{"HOME": "/h"}), "/h\n"},
 		"cwd":          {bash("pwd", "cwd", "/tmp"), "/tmp\n"},
 		"descriptors":  {bash("ls /proc/self/fd | wc -l; readlink /proc/self/fd/0"), "4\n/dev/null\n"},
@@ -398,10 +400,12 @@ func TestOrphansAreReapedAndPhasesAreCounted(t *testing.T) {
 		out, _ := s.exec("sh", "-c", "cat /proc/[0-9]*/stat").Output()
 		return !bytes.Contains(out, []byte(") Z "))
 	})
-	for range maxPhases - 1 {
+	first := nonce()
+	s.phase(simple(first)).expect("done")
+	for range maxPhases {
 		s.phase(simple(nonce())).expect("done")
 	}
-	if r := s.phase(simple(nonce())).next(); r.Reason != "TooManyPhases" {
+	if r := s.phase(simple(first)).next(); r.Reason != claimForgotten {
 		t.Fatal(r.raw)
 	}
 }

@@ -24,8 +24,12 @@ const usage = `usage: helper COMMAND
                         end when that phase of another container is done
   pack                  request on stdin, one archive on stdout
   unpack                request and one archive on stdin, result on stdout
+  exec                  run one command; request and input on stdin, outputs and end on stdout
+  shell [--user USER] [--cwd DIR] PROGRAM [ARGUMENT...]
+                        become a user, then the program
   record                print the identity of this process, also to /dev/termination-log
   copy DIR              copy this program to DIR/helper
+  put SOURCE TARGET     copy a file as the user that this runs as
   version               print the version
 `
 
@@ -38,14 +42,17 @@ func main() {
 	}
 	commands := map[string]func([]string) error{
 		"init": runInit, "phase": runPhase, "pack": runPack, "unpack": runUnpack, "wait": runWait,
-		"record": runRecord, "copy": runCopy, "version": runVersion,
+		"exec": runExec, "shell": runShell, "record": runRecord, "copy": runCopy, "put": runPut, "version": runVersion,
 	}
 	command, known := commands[os.Args[1]]
 	if !known {
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
 	}
-	err := hide()
+	err := leaveGroup()
+	if err == nil {
+		err = hide()
+	}
 	if err == nil {
 		err = command(os.Args[2:])
 	}

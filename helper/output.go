@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"sync"
 	"syscall"
 )
 
@@ -13,11 +14,13 @@ import (
 // is a ring behind the head. At the end the ring is put in order and what is missing is marked. A file that cannot
 // be written (disk full) is reported, and never stops the counting: the program that prints must not notice.
 type recorder struct {
-	file   *os.File // nil: nothing is kept
+	mu     sync.Mutex // only a run in the background is looked at by more than its pump
+	file   *os.File   // nil: nothing is kept
 	head   int64
 	tail   int64
 	seen   int64 // bytes printed
 	pos    int64 // bytes taken into the file's scheme; behind seen once err is set
+	turned int64 // where in the tail's scheme the ring began when it was last put in order
 	err    error
 	inline []byte
 	last   int // size of inline
@@ -36,6 +39,8 @@ func newRecorder(spec *outputSpec) *recorder {
 }
 
 func (r *recorder) write(p []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.seen += int64(len(p))
 	r.keepInline(p)
 	for len(p) > 0 && r.file != nil && r.err == nil {
@@ -58,9 +63,12 @@ func (r *recorder) slot(n int64) (offset, size int64) {
 	if r.tail == 0 {
 		return -1, n
 	}
-	inRing := (r.pos - r.head) % r.tail
+	inRing := r.inRing()
 	return r.head + inRing, min(n, r.tail-inRing)
 }
+
+// inRing is the place of the next byte in the ring: of its oldest one, once it is full.
+func (r *recorder) inRing() int64 { return (r.pos - r.head - r.turned) % r.tail }
 
 func (r *recorder) keepInline(p []byte) {
 	if r.last == 0 {
@@ -73,6 +81,8 @@ func (r *recorder) keepInline(p []byte) {
 
 // finish puts the file in order, closes it and reports. The recorder takes nothing afterwards.
 func (r *recorder) finish() outputResult {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var kept int64
 	if r.file != nil {
 		kept = min(r.pos, r.head+r.tail)
@@ -96,9 +106,9 @@ func (r *recorder) finish() outputResult {
 
 // arrange turns the ring so that its oldest byte comes first and puts the mark in front of it.
 func (r *recorder) arrange(left int64) error {
-	mark := fmt.Appendf(nil, "\n[taskfold: %d bytes left out]\n", left)
+	mark := gapMark(left)
 	if r.tail > 0 {
-		if err := rotate(r.file, r.head, r.tail, (r.pos-r.head)%r.tail); err != nil {
+		if err := rotate(r.file, r.head, r.tail, r.inRing()); err != nil {
 			return err
 		}
 		if err := shift(r.file, r.head, r.tail, int64(len(mark))); err != nil {
@@ -107,6 +117,56 @@ func (r *recorder) arrange(left int64) error {
 	}
 	_, err := r.file.WriteAt(mark, r.head)
 	return err
+}
+
+func gapMark(left int64) []byte { return fmt.Appendf(nil, "\n[taskfold: %d bytes left out]\n", left) }
+
+// order puts the file in order while its run goes on, for whoever copies it now: the ring's oldest byte first, and the
+// mark in place of the first ones, which are the next to go.
+func (r *recorder) order() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.file == nil || r.err != nil || r.pos <= r.head+r.tail {
+		return
+	}
+	left := r.pos - r.head - r.tail
+	mark := gapMark(left)
+	if r.tail > 0 {
+		mark = gapMark(left + int64(len(mark)))
+		if r.err = rotate(r.file, r.head, r.tail, r.inRing()); r.err != nil {
+			return
+		}
+		r.turned = (r.pos - r.head) % r.tail
+	}
+	if r.tail == 0 || r.tail >= int64(len(mark)) {
+		_, r.err = r.file.WriteAt(mark, r.head)
+	}
+}
+
+// recorders are those of the runs that go on in the background.
+type recorders struct {
+	mu  sync.Mutex
+	all []*recorder
+}
+
+func (l *recorders) add(r *recorder) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, r)
+}
+
+func (l *recorders) remove(r *recorder) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = slices.DeleteFunc(l.all, func(other *recorder) bool { return other == r })
+}
+
+func (l *recorders) order() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.all {
+		r.order()
+	}
 }
 
 const moveBuffer = 128 << 10

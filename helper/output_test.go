@@ -112,3 +112,46 @@ func TestOutputWithoutFile(t *testing.T) {
 		}
 	}
 }
+
+// TestAFileInOrderBeforeItsEnd: at any moment it holds the head, a mark and the newest bytes, and the end is as ever.
+func TestAFileInOrderBeforeItsEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	head, tail := 16, 200
+	r := newRecorder(&outputSpec{Path: &path, HeadBytes: int64(head), TailBytes: int64(tail)})
+	var all []byte
+	for range 300 {
+		chunk := make([]byte, 1+rand.IntN(150))
+		for i := range chunk {
+			chunk[i] = byte('a' + rand.IntN(26))
+		}
+		all = append(all, chunk...)
+		r.write(chunk)
+		r.order()
+		file, err := os.ReadFile(path)
+		must(t, err)
+		if len(all) <= head+tail {
+			if !bytes.Equal(file, all) {
+				t.Fatalf("%q, not %q", file, all)
+			}
+			continue
+		}
+		mark := file[head : bytes.LastIndexByte(file, '\n')+1]
+		newest := all[len(all)-tail:][len(mark):]
+		left := 0
+		if _, err := fmt.Sscanf(string(mark), "\n[taskfold: %d bytes left out]\n", &left); err != nil {
+			t.Fatalf("%q: %v", mark, err)
+		}
+		if left < len(all)-head-len(newest)-1 || left > len(all)-head-len(newest) || !bytes.Equal(file[:head], all[:head]) ||
+			!bytes.HasSuffix(file, newest) || len(file) != head+tail {
+			t.Fatalf("%d of %d: %q", left, len(all), file)
+		}
+	}
+	last := bytes.Repeat([]byte("z"), tail)
+	r.write(last)
+	r.finish()
+	file, err := os.ReadFile(path)
+	must(t, err)
+	if want, _ := expected(append(all, last...), head, tail); !bytes.Equal(file, want) {
+		t.Fatalf("%q, not %q", file, want)
+	}
+}

@@ -50,6 +50,7 @@ type packRequest struct {
 type packRoot struct {
 	Path string `json:"path"`
 	As   string `json:"as"`
+	Only bool   `json:"only"` // left out where another root would have it too
 }
 
 type packTrailer struct {

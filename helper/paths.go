@@ -180,7 +180,7 @@ func createPath(path string, flags int, mode uint32, owner *identity) (*os.File,
 
 // own gives an open file owner (nil: root, where we are root) and mode, in this order: chown clears mode bits.
 func own(fd int, mode uint32, owner *identity) error {
-	if owner != nil {
+	if owner != nil && (os.Geteuid() == 0 || owner.UID != os.Geteuid()) {
 		return setOwner(fd, mode, owner.UID, owner.GID)
 	}
 	if os.Geteuid() == 0 {

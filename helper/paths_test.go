@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -153,6 +154,11 @@ func fill(t *testing.T, root string, depth int) {
 	syscall.Close(dir)
 }
 
+func reset(path string) error {
+	_, err := resetFolder(path, nil, func() {})
+	return err
+}
+
 func TestResetRemovesEverythingAndFollowsNothing(t *testing.T) {
 	root := t.TempDir()
 	must(t, os.WriteFile(root+"/victim", []byte("precious"), 0o600))
@@ -160,7 +166,7 @@ func TestResetRemovesEverythingAndFollowsNothing(t *testing.T) {
 	must(t, os.Symlink(root, root+"/tests/sub/up"))
 	must(t, os.Symlink(root+"/victim", root+"/tests/link"))
 	fill(t, root+"/tests", 1000)
-	must(t, resetFolder(root+"/tests", nil, func() {}))
+	must(t, reset(root+"/tests"))
 	names, _ := os.ReadDir(root + "/tests")
 	info, _ := os.Lstat(root + "/tests")
 	if len(names) != 0 || info.Mode() != os.ModeDir|0o755 {
@@ -177,7 +183,11 @@ func TestResetKeepsRegularFilesOnly(t *testing.T) {
 	must(t, os.WriteFile(root+"/keep", []byte("x"), 0o600))
 	must(t, os.WriteFile(root+"/other", []byte("x"), 0o600))
 	must(t, os.Symlink("/etc/passwd", root+"/link"))
-	must(t, resetFolder(root, []string{"keep", "link", "folder", "none"}, func() {}))
+	dropped, err := resetFolder(root, []string{"keep", "link", "folder", "none"}, func() {})
+	must(t, err)
+	if fmt.Sprint(dropped) != "[folder link]" {
+		t.Fatalf("dropped: %v", dropped)
+	}
 	names, _ := os.ReadDir(root)
 	if len(names) != 1 || names[0].Name() != "keep" {
 		t.Fatal(names)
@@ -191,7 +201,7 @@ func TestResetReplacesLinkAndFile(t *testing.T) {
 	must(t, os.Symlink(root+"/elsewhere", root+"/link"))
 	must(t, os.WriteFile(root+"/file", nil, 0o600))
 	for _, path := range []string{"/link", "/file", "/new/new", "/link/below"} {
-		must(t, resetFolder(root+path, nil, func() {}))
+		must(t, reset(root+path))
 		if info, err := os.Lstat(root + path); err != nil || !info.IsDir() {
 			t.Fatal(path, err)
 		}
@@ -199,7 +209,7 @@ func TestResetReplacesLinkAndFile(t *testing.T) {
 	if _, err := os.Stat(root + "/elsewhere/x"); err != nil {
 		t.Fatal(err)
 	}
-	if err := resetFolder("/", nil, func() {}); err == nil {
+	if err := reset("/"); err == nil {
 		t.Fatal("the root was reset")
 	}
 }
@@ -222,7 +232,7 @@ func TestResetGivesUpAgainstAFiller(t *testing.T) {
 		}
 	}()
 	for range 50 {
-		if err := resetFolder(root, nil, func() {}); err != nil && !errors.Is(err, errKeepsChanging) {
+		if err := reset(root); err != nil && !errors.Is(err, errKeepsChanging) {
 			t.Fatal(err)
 		}
 	}

@@ -131,7 +131,9 @@ func (c *client) run(r *request) error {
 	}
 	relayed := make(chan error, 1)
 	go func() { relayed <- c.relayAll() }() // also while we prepare: the claim may be lost
-	p := &preparation{in: c.in, path: first.Path, progress: c.beat, send: func() { c.out.emit(event{Event: "send"}) }}
+	p := &preparation{
+		in: c.in, path: first.Path, cwd: first.Cwd, progress: c.beat, send: func() { c.out.emit(event{Event: "send"}) },
+	}
 	results, err := p.run(r.Prepare)
 	if err == nil {
 		err = c.start(r, results)
@@ -178,6 +180,7 @@ func (c *client) receive() ([]byte, event, error) {
 	var e struct {
 		Event string `json:"event"`
 		Path  string `json:"path"`
+		Cwd   string `json:"cwd"`
 	}
 	body, err := readFrame(c.conn, maxEvent)
 	if err == nil {
@@ -186,7 +189,7 @@ func (c *client) receive() ([]byte, event, error) {
 	if err != nil {
 		return nil, event{}, fmt.Errorf("the container's supervisor ended the connection: %w", err)
 	}
-	return body, event{Event: e.Event, Path: e.Path}, nil
+	return body, event{Event: e.Event, Path: e.Path, Cwd: e.Cwd}, nil
 }
 
 // relayAll prints what PID 1 says until the last word. It returns only with an error.

@@ -7,12 +7,14 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // preparation carries out the operations of a phase, in order, in the process that holds the claim.
 type preparation struct {
 	in       *bufio.Reader // the archives, one per unpack
 	path     string        // PATH of PID 1
+	cwd      string        // its working directory, the image's
 	progress func()
 	send     func() // asks the client for the archives
 	sent     bool
@@ -38,12 +40,22 @@ type (
 	plainResult struct {
 		Op string `json:"op"`
 	}
+	resetResult struct {
+		Op      string   `json:"op"`
+		Dropped []string `json:"dropped"` // names that were to stay, of what was no regular file
+	}
 	directoryResult struct {
 		Op      string `json:"op"`
 		Created bool   `json:"created"`
 	}
+	moveResult struct {
+		Op    string `json:"op"`
+		Moved int    `json:"moved"`
+		Error string `json:"error"` // why something stayed; the next operation goes on
+	}
 	unpackResult struct {
-		Op string `json:"op,omitempty"`
+		Op      string  `json:"op,omitempty"`
+		Seconds float64 `json:"seconds,omitempty"` // of an operation: from the request for the archive on
 		trailer
 		skippedList
 	}
@@ -74,8 +86,20 @@ func (p *preparation) one(o *operation) (any, error) {
 		return p.tools(o)
 	case "user":
 		return p.user(o)
+	case "userNamespace":
+		return p.userNamespace(o)
 	case "reset":
-		return plainResult{o.Op}, resetFolder(o.Path, o.Keep, p.progress)
+		dropped, err := resetFolder(o.Path, o.Keep, p.progress)
+		return resetResult{o.Op, append([]string{}, dropped...)}, err
+	case "remove":
+		return plainResult{o.Op}, removePath(o.Path, p.progress)
+	case "move":
+		result := moveResult{Op: o.Op}
+		moved, err := moveContents(o.Path, o.To, o.Keep, p.progress)
+		if result.Moved = moved; err != nil {
+			result.Error = err.Error()
+		}
+		return result, nil
 	case "directory":
 		return p.directory(o)
 	case "unpack":
@@ -100,11 +124,11 @@ func (p *preparation) tools(o *operation) (any, error) {
 }
 
 func (p *preparation) user(o *operation) (any, error) {
-	id, err := lookupUser(&o.userSpec)
+	id, reason, err := lookupReachable(&o.userSpec)
 	if err != nil {
 		result := userError{o.Op, err.Error()}
 		if o.Required {
-			return result, failed("UnknownUser", err)
+			return result, failed(reason, err)
 		}
 		return result, nil
 	}
@@ -116,11 +140,34 @@ func owner(u *userSpec) (*identity, error) {
 	if u == nil {
 		return nil, nil
 	}
-	id, err := lookupUser(u)
+	id, reason, err := lookupReachable(u)
 	if err != nil {
-		return nil, failed("UnknownUser", err)
+		return nil, failed(reason, err)
 	}
 	return id, nil
+}
+
+// lookupReachable resolves a user that programs are to run as, or gives the reason of the failure.
+func lookupReachable(u *userSpec) (id *identity, reason string, err error) {
+	if id, err = lookupUser(u); err != nil {
+		return nil, "UnknownUser", err
+	}
+	if err = id.reachable(); err != nil {
+		return nil, "ForbiddenUser", err
+	}
+	return id, "", nil
+}
+
+// userNamespace proves that root of this container is not root of its node.
+func (p *preparation) userNamespace(o *operation) (any, error) {
+	ranges, err := readMap("/proc/self/uid_map")
+	if err == nil {
+		err = ownNamespace(ranges)
+	}
+	if err != nil {
+		return nil, failed("NoUserNamespace", err)
+	}
+	return plainResult{o.Op}, nil
 }
 
 func (p *preparation) directory(o *operation) (any, error) {
@@ -169,11 +216,22 @@ func (p *preparation) write(o *operation) error {
 }
 
 func (p *preparation) unpack(o *operation) (any, error) {
+	began := time.Now()
 	if !p.sent {
 		p.send()
 		p.sent = true
 	}
-	options := unpackOptions{o.Path, o.FileMode, o.MaxBytes, o.MaxEntries}
+	id, err := owner(o.User)
+	if err != nil {
+		return nil, err
+	}
+	options := unpackOptions{
+		Path: o.Path, FileMode: o.FileMode, MaxBytes: o.MaxBytes, MaxEntries: o.MaxEntries,
+		Owner: id, Follow: o.Links == linksFollow,
+	}
+	if options.Path == "" {
+		options.Path = p.cwd
+	}
 	digest := ""
 	if o.Digest != nil {
 		digest = strings.TrimPrefix(*o.Digest, "sha256:")
@@ -182,6 +240,6 @@ func (p *preparation) unpack(o *operation) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	result.Op = o.Op
+	result.Op, result.Seconds = o.Op, time.Since(began).Seconds()
 	return result, nil
 }

@@ -76,6 +76,13 @@ func (p *processes) start(program string, argv []string, attr *syscall.ProcAttr)
 	return c, nil
 }
 
+// hasEnded: the child has been waited for.
+func (p *processes) hasEnded(c *child) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return c.reaped
+}
+
 // killGroup sends SIGKILL to the child's process group; false if its leader has ended and been waited for already.
 func (p *processes) killGroup(c *child) bool {
 	p.mu.Lock()

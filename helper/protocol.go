@@ -32,8 +32,9 @@ type request struct {
 
 // work is what PID 1 does once a phase has started.
 type work struct {
-	Runs []runSpec  `json:"runs"`
-	Read []readSpec `json:"read"`
+	LimitSeconds *float64   `json:"limitSeconds"` // of all runs together
+	Runs         []runSpec  `json:"runs"`
+	Read         []readSpec `json:"read"`
 }
 
 // operation is one step of the preparation; Op says which of the other fields count.
@@ -42,6 +43,7 @@ type operation struct {
 	Required   bool      `json:"required"`
 	Names      []string  `json:"names"`
 	Path       string    `json:"path"`
+	To         string    `json:"to"`
 	Keep       []string  `json:"keep"`
 	Mode       string    `json:"mode"`
 	User       *userSpec `json:"user"`
@@ -65,6 +67,23 @@ type runSpec struct {
 	LimitSeconds      *float64          `json:"limitSeconds"`
 	Output            *outputSpec       `json:"output"`
 	ContinueOnFailure bool              `json:"continueOnFailure"`
+	Check             *checkSpec        `json:"check"`
+	Background        *backgroundSpec   `json:"background"`
+	MakeCwd           bool              `json:"makeCwd"`
+	OwnEnv            bool              `json:"ownEnv"` // Env is all there is, but for HOME
+}
+
+// checkSpec makes a run a check: attempts until one succeeds, or until those that failed count too much.
+type checkSpec struct {
+	IntervalSeconds      float64 `json:"intervalSeconds"`
+	StartIntervalSeconds float64 `json:"startIntervalSeconds"` // after a failure that began within the start period
+	StartPeriodSeconds   float64 `json:"startPeriodSeconds"`
+	Retries              int64   `json:"retries"`
+}
+
+// backgroundSpec makes a run go on beside what follows, for the life of the container.
+type backgroundSpec struct {
+	SettleSeconds float64 `json:"settleSeconds"` // the next run begins so much later, or at its end
 }
 
 // outputSpec says how much of a run's output stays: in the file, and in the result (InlineBytes, from the end).
@@ -91,6 +110,7 @@ type event struct {
 	Reason    string  `json:"reason,omitempty"`
 	Message   string  `json:"message,omitempty"`
 	Path      string  `json:"path,omitempty"` // only between init and phase: the PATH of PID 1
+	Cwd       string  `json:"cwd,omitempty"`  // likewise: its working directory
 }
 
 // result is the end of a phase. It never changes once made.
@@ -100,6 +120,13 @@ type result struct {
 	EndedAt   string          `json:"endedAt"`
 	Runs      []runResult     `json:"runs"`
 	Files     []fileResult    `json:"files"`
+	// Background has the runs of this container that went on beside others and had ended by then.
+	Background []backgroundResult `json:"background"`
+}
+
+type backgroundResult struct {
+	Nonce string    `json:"nonce"` // of the phase that began it
+	Run   runResult `json:"run"`
 }
 
 // runResult is the end of one program: exactly one of ReturnCode, Signal, StartError is set.
@@ -111,6 +138,7 @@ type runResult struct {
 	TimedOut   bool         `json:"timedOut"`
 	StartError *string      `json:"startError"`
 	OOMKills   int64        `json:"oomKills"` // by the container's memory limit, while the run went on
+	Attempts   int          `json:"attempts"` // of a check; of another run 1. Seconds are those of all of them
 	Output     outputResult `json:"output"`
 }
 
@@ -144,7 +172,15 @@ func (r *runSpec) limit() time.Duration {
 	if r.LimitSeconds == nil {
 		return 0
 	}
-	return max(time.Duration(min(*r.LimitSeconds, maxLimitSeconds)*float64(time.Second)), 1)
+	return max(seconds(r.LimitSeconds), 1)
+}
+
+// seconds of a request as a duration; 0 for none.
+func seconds(number *float64) time.Duration {
+	if number == nil {
+		return 0
+	}
+	return time.Duration(min(*number, maxLimitSeconds) * float64(time.Second))
 }
 
 func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

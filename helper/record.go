@@ -15,6 +15,9 @@ const (
 	maxMessage     = 4096
 )
 
+// programMode is that of this program's file: see leaveGroup. Only its owner and its group may read it.
+const programMode = 0o551 | os.ModeSetgid
+
 // record is who a container's process is when the image alone decides.
 type record struct {
 	Protocol int    `json:"protocol"`
@@ -74,7 +77,7 @@ func runCopy(args []string) error {
 	if _, err := io.Copy(target, source); err != nil {
 		return err
 	}
-	if err := target.Chmod(0o755); err != nil {
+	if err := target.Chmod(programMode); err != nil {
 		return err
 	}
 	if err := target.Close(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"syscall"
 )
 
@@ -21,7 +22,8 @@ var errMount = errors.New("something is mounted there")
 // remover empties folders. It never follows a link and never enters a mount: the kernel refuses to remove the name
 // of one (EBUSY), and no folder is entered whose removal was not tried before.
 type remover struct {
-	top      int // the folder that is being emptied
+	top      int             // the folder that is being emptied
+	dropped  map[string]bool // names to keep that were no regular files
 	progress func()
 }
 
@@ -117,6 +119,9 @@ func (r *remover) round(folder *os.File, depth int, keep map[string]bool) (remov
 			if keep[name] && isRegular(int(folder.Fd()), name) {
 				continue
 			}
+			if keep[name] {
+				r.dropped[name] = true
+			}
 			if err := r.remove(int(folder.Fd()), name, depth); err != nil {
 				return removed, err
 			}
@@ -181,28 +186,44 @@ func isRegular(dir int, name string) bool {
 	return syscall.Fstat(fd, &stat) == nil && stat.Mode&syscall.S_IFMT == syscall.S_IFREG
 }
 
-// resetFolder makes path an empty folder, 0755, ours. A mount point is emptied in place; so is a folder of which
-// names are kept. Else the folder is a new one: nobody has it open.
-func resetFolder(path string, keep []string, progress func()) error {
+// removePath removes what is at path, whatever it is; nothing there is fine. The folders above it are housekeeping's.
+func removePath(path string, progress func()) error {
 	dir, base, err := openParent(path, true)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	defer syscall.Close(dir)
-	for range maxAttempts {
-		err := resetOnce(dir, base, keep, progress)
-		if err == nil {
-			return nil
-		}
-		if err != syscall.EEXIST && err != syscall.ENOTDIR && err != syscall.ENOENT {
-			return fmt.Errorf("%s: %w", path, err)
-		}
+	if err := removeTree(dir, base, progress); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
-	return fmt.Errorf("%s: %w", path, errKeepsChanging)
+	return nil
 }
 
-func resetOnce(dir int, base string, keep []string, progress func()) error {
-	err := unlinkat(dir, base, 0)
+// resetFolder makes path an empty folder, 0755, ours. A mount point is emptied in place; so is a folder of which
+// names are kept, if they are regular files; the others are dropped. Else the folder is a new one: nobody has it open.
+func resetFolder(path string, keep []string, progress func()) (dropped []string, err error) {
+	dir, base, err := openParent(path, true)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	defer syscall.Close(dir)
+	for range maxAttempts {
+		dropped, err := resetOnce(dir, base, keep, progress)
+		if err == nil {
+			return dropped, nil
+		}
+		if err != syscall.EEXIST && err != syscall.ENOTDIR && err != syscall.ENOENT {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", path, errKeepsChanging)
+}
+
+func resetOnce(dir int, base string, keep []string, progress func()) (dropped []string, err error) {
+	err = unlinkat(dir, base, 0)
+	if (err == syscall.EACCES || err == syscall.EPERM) && os.Geteuid() != 0 {
+		return emptyInPlace(dir, base, keep, progress) // a volume of our own pod, in a folder that is not ours
+	}
 	if err == syscall.EISDIR && len(keep) > 0 {
 		return emptyInPlace(dir, base, keep, progress)
 	}
@@ -215,36 +236,40 @@ func resetOnce(dir int, base string, keep []string, progress func()) error {
 	case nil, syscall.ENOENT:
 	case syscall.ENOTEMPTY, syscall.EEXIST:
 		if err := removeTree(dir, base, progress); err != nil {
-			return err
+			return nil, err
 		}
 	default:
-		return err
+		return nil, err
 	}
 	if err := mkdirat(dir, base, 0o755); err != nil {
-		return err
+		return nil, err
 	}
-	return ownFolder(dir, base, 0o755, nil)
+	return nil, ownFolder(dir, base, 0o755, nil)
 }
 
-func emptyInPlace(dir int, base string, keep []string, progress func()) error {
+func emptyInPlace(dir int, base string, keep []string, progress func()) (dropped []string, err error) {
 	folder, err := openForRemoval(dir, base)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer folder.Close()
 	kept := make(map[string]bool, len(keep))
 	for _, name := range keep {
 		kept[name] = true
 	}
-	r := &remover{top: int(folder.Fd()), progress: progress}
+	r := &remover{top: int(folder.Fd()), dropped: map[string]bool{}, progress: progress}
 	if err := r.empty(folder, 0, kept); err != nil {
-		return err
+		return nil, err
 	}
 	// A volume may refuse another owner; that it is empty is what counts.
 	if err := own(int(folder.Fd()), 0o755, nil); err != nil && !errors.Is(err, syscall.EPERM) {
-		return err
+		return nil, err
 	}
-	return nil
+	for name := range r.dropped {
+		dropped = append(dropped, name)
+	}
+	slices.Sort(dropped)
+	return dropped, nil
 }
 
 // ownFolder sets mode and owner of a folder below dir.

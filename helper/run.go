@@ -20,13 +20,18 @@ type supervisor struct {
 	cwd       string
 	env       []string
 	oom       *oomCounter
+	live      recorders
 }
 
-// run runs one program to its end or its limit and reports. It blocks only for the program itself: not for what the
-// program leaves running, nor for those who hold its output.
-func (s *supervisor) run(spec *runSpec) runResult {
+// run runs one program to its end or its limit (0: none) and reports; lead, if not nil, gets its leader. It blocks
+// only for the program itself: not for what the program leaves running, nor for those who hold its output.
+func (s *supervisor) run(spec *runSpec, limit time.Duration, lead func(*child)) runResult {
 	result := runResult{Name: spec.Name}
 	recorder := newRecorder(spec.Output)
+	if spec.Background != nil {
+		s.live.add(recorder)
+		defer s.live.remove(recorder)
+	}
 	pump, writer, err := newPump(recorder)
 	if err != nil {
 		result.notStarted(err)
@@ -41,8 +46,11 @@ func (s *supervisor) run(spec *runSpec) runResult {
 		result.Output = pump.discard()
 		return result
 	}
+	if lead != nil {
+		lead(leader)
+	}
 	go pump.run()
-	status, timedOut := s.wait(leader, spec.limit())
+	status, timedOut := s.wait(leader, limit)
 	result.Seconds = time.Since(started).Seconds()
 	result.TimedOut = timedOut
 	result.ended(status)
@@ -97,17 +105,28 @@ func (s *supervisor) start(spec *runSpec, output int) (*child, error) {
 	if spec.Cwd != nil {
 		attr.Dir = *spec.Cwd
 	}
-	home, as := "", ""
+	login, as := map[string]string(nil), ""
 	if spec.User != nil {
 		user, err := lookupUser(spec.User)
 		if err != nil {
 			return nil, err
 		}
 		attr.Sys.Credential = user.credential()
-		home, as = user.Home, fmt.Sprintf(" as %d:%d", user.UID, user.GID)
+		login, as = user.login(), fmt.Sprintf(" as %d:%d", user.UID, user.GID)
 	}
-	env := mergeEnv(s.env, spec.Env, home)
+	base := s.env
+	if spec.OwnEnv {
+		base = nil
+		delete(login, "USER")
+		delete(login, "LOGNAME")
+	}
+	env := mergeEnv(base, spec.Env, login)
 	attr.Env = env
+	if spec.MakeCwd {
+		if err := makeFolder(attr.Dir); err != nil {
+			return nil, fmt.Errorf("working directory %s: %w", attr.Dir, err)
+		}
+	}
 	if info, err := os.Stat(attr.Dir); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("working directory %s: not a directory that exists", attr.Dir)
 	}
@@ -122,22 +141,32 @@ func (s *supervisor) start(spec *runSpec, output int) (*child, error) {
 	return leader, nil
 }
 
-// mergeEnv lays extra over base. home, if not empty, is HOME unless extra has one.
-func mergeEnv(base []string, extra map[string]string, home string) []string {
-	merged := make([]string, 0, len(base)+len(extra)+1)
-	_, hasHome := extra["HOME"]
-	setHome := home != "" && !hasHome
+// makeFolder makes what is missing of a path, along the links of the image; what is made is 0755 and ours.
+func makeFolder(path string) error {
+	fd, _, err := followPath(path)
+	if err != nil {
+		return err
+	}
+	return syscall.Close(fd)
+}
+
+// mergeEnv lays login over base, and extra over both.
+func mergeEnv(base []string, extra, login map[string]string) []string {
+	merged := make([]string, 0, len(base)+len(extra)+len(login))
 	for _, entry := range base {
 		key, _, _ := strings.Cut(entry, "=")
-		if _, replaced := extra[key]; !replaced && !(setHome && key == "HOME") {
+		_, replaced := extra[key]
+		if _, own := login[key]; !replaced && !own {
 			merged = append(merged, entry)
 		}
 	}
 	for key, value := range extra {
 		merged = append(merged, key+"="+value)
 	}
-	if setHome && !strings.ContainsRune(home, 0) {
-		merged = append(merged, "HOME="+home)
+	for key, value := range login {
+		if _, replaced := extra[key]; !replaced && !strings.ContainsRune(value, 0) {
+			merged = append(merged, key+"="+value)
+		}
 	}
 	slices.Sort(merged)
 	return merged

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 const setup = `set -eu
 R=$1; mount -t tmpfs tmpfs "$R"; cd "$R"
 mkdir proc dev etc root tmp work tests vol usr .taskfold; chmod 1777 tmp; chmod 700 root; chown "$4" work
-cp "$2" .taskfold/helper; chmod 755 .taskfold .taskfold/helper
+cp "$2" .taskfold/helper; chmod 755 .taskfold; chown 0:65532 .taskfold/helper; chmod 2551 .taskfold/helper
 mount --rbind /usr usr; mount --make-rslave usr
 for d in bin lib lib64 sbin; do if [ -L /$d ]; then cp -a /$d .; elif [ -d /$d ]; then mkdir $d; mount --rbind /$d $d; fi; done
 mount -t proc proc proc; mount -t tmpfs tmpfs dev; mount -t tmpfs -o size=1m tmpfs vol

@@ -104,6 +104,8 @@ func (s *server) serve(conn *net.UnixConn, peer *syscall.Ucred) {
 		send(conn, event{Event: "unknown"})
 	case claimBusy:
 		send(conn, event{Event: "failed", Reason: outcome, Message: messageBusy})
+	case claimForgotten:
+		send(conn, event{Event: "failed", Reason: outcome, Message: messageGone})
 	case claimTooMany:
 		send(conn, event{Event: "failed", Reason: outcome, Message: messageTooFew})
 	}
@@ -111,8 +113,8 @@ func (s *server) serve(conn *net.UnixConn, peer *syscall.Ucred) {
 
 // prepare holds a claim until its preparation ends in a start, or in its release.
 func (s *server) prepare(conn *net.UnixConn, peer *syscall.Ucred, p *phase, idle time.Duration) {
-	path := lookupEnv(s.supervisor.env, "PATH")
-	start, err := (*startMessage)(nil), send(conn, event{Event: claimGranted, Path: path})
+	granted := event{Event: claimGranted, Path: lookupEnv(s.supervisor.env, "PATH"), Cwd: s.supervisor.cwd}
+	start, err := (*startMessage)(nil), send(conn, granted)
 	for err == nil && start == nil {
 		conn.SetReadDeadline(time.Now().Add(idle))
 		start, err = readStart(conn)
@@ -162,19 +164,6 @@ func (s *server) release(conn *net.UnixConn, peer *syscall.Ucred, p *phase, caus
 		conn.SetReadDeadline(time.Time{})
 		io.Copy(io.Discard, conn)
 	}
-}
-
-// execute runs a started phase to its end, whoever listens.
-func (s *server) execute(p *phase, todo *work) {
-	runs := make([]runResult, 0, len(todo.Runs))
-	for i := range todo.Runs {
-		result := s.supervisor.run(&todo.Runs[i])
-		runs = append(runs, result)
-		if !result.succeeded() && !todo.Runs[i].ContinueOnFailure {
-			break
-		}
-	}
-	s.journal.finish(p, runs, readBack(todo.Read))
 }
 
 // follow tells a connection about a started phase until it is done or the peer has gone.

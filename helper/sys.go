@@ -120,6 +120,17 @@ func hide() error {
 	return errnoErr(e)
 }
 
+// leaveGroup gives up the group of the program's file, which has one use: because the file is set-group-ID, the kernel
+// closes this process as hide does, but from its first instruction on. Else a process of the agent that waits for an
+// exec could open its memory before it hides. Where the kernel ignores the bit (no_new_privs: the restricted profile),
+// the file's mode does the same: what its user may not read is closed.
+func leaveGroup() error {
+	if gid := syscall.Getgid(); syscall.Getegid() != gid {
+		return syscall.Setresgid(gid, gid, gid)
+	}
+	return nil
+}
+
 // keepDescriptors makes sure that children inherit none of the descriptors which this process was started with. The
 // runtimes hand over none but 0, 1 and 2, so a kernel without the call (before 5.11) is fine.
 func keepDescriptors() {

@@ -39,7 +39,7 @@ func tarOf(t testing.TB, entries ...entry) []byte {
 
 func unpackInto(path string, mode string, data []byte, entries int64) (*unpackResult, error) {
 	src := bufio.NewReader(bytes.NewReader(frameArchive(data, 1000, entries)))
-	return unpack(src, &unpackOptions{path, mode, 1 << 20, 100}, "", func() {})
+	return unpack(src, &unpackOptions{Path: path, FileMode: mode, MaxBytes: 1 << 20, MaxEntries: 100}, "", func() {})
 }
 
 func reg(name, content string, mode int64) entry {
@@ -219,7 +219,8 @@ func TestPackThenUnpackIsTheSame(t *testing.T) {
 	must(t, err)
 	defer listener.Close()
 	data, end := packAll(t, &packRequest{MaxBytes: 1 << 20, MaxEntries: 100, Roots: []packRoot{
-		{root + "/a", "verifier"}, {root + "/none", "none"}, {root + "/a/link/x", "x"}, {root + "/a/b/big", "one/file"}, {root + "/a/link", "l"},
+		{root + "/a", "verifier", false}, {root + "/none", "none", false}, {root + "/a/link/x", "x", false}, {root + "/a/b/big", "one/file", false},
+		{root + "/a/link", "l", false},
 	}})
 	if end.Entries != 7 || end.SkippedCount != 4 || end.Truncated || end.ChangedCount != 0 {
 		t.Fatalf("%+v", end)
@@ -244,15 +245,15 @@ func TestPackLimits(t *testing.T) {
 	for i := range 300 {
 		must(t, os.WriteFile(fmt.Sprintf("%s/%03d", root, i), bytes.Repeat([]byte("x"), i), 0o600))
 	}
-	_, end := packAll(t, &packRequest{MaxBytes: 1 << 30, MaxEntries: 10, Roots: []packRoot{{root, "r"}}})
+	_, end := packAll(t, &packRequest{MaxBytes: 1 << 30, MaxEntries: 10, Roots: []packRoot{{root, "r", false}}})
 	if end.Entries != 10 || !end.Truncated {
 		t.Fatalf("%+v", end)
 	}
-	_, end = packAll(t, &packRequest{MaxBytes: 1000, MaxEntries: 1000, Roots: []packRoot{{root, "."}}})
+	_, end = packAll(t, &packRequest{MaxBytes: 1000, MaxEntries: 1000, Roots: []packRoot{{root, ".", false}}})
 	if !end.Truncated || end.SkippedCount == 0 || len(end.Skipped) > maxListed || end.Skipped[0].Reason != "limit" {
 		t.Fatalf("%+v", end)
 	}
-	_, end = packAll(t, &packRequest{MaxBytes: 1 << 30, MaxEntries: 1000, MaxFileBytes: ptr(int64(298)), Roots: []packRoot{{root, "."}}})
+	_, end = packAll(t, &packRequest{MaxBytes: 1 << 30, MaxEntries: 1000, MaxFileBytes: ptr(int64(298)), Roots: []packRoot{{root, ".", false}}})
 	if end.Truncated || end.Entries != 299 || end.SkippedCount != 1 || end.Skipped[0].Reason != "tooLarge" {
 		t.Fatalf("%+v", end)
 	}

@@ -89,7 +89,20 @@ func (x *extractor) enterParent(parts []string) error {
 		return nil
 	}
 	x.forgetParent()
-	fd, err := walk(x.root, parts, true)
+	fd, err := openat(x.root, ".", oPath|syscall.O_DIRECTORY, 0)
+	for _, part := range parts {
+		if err != nil {
+			return err
+		}
+		var next int
+		var created bool
+		next, created, err = enter(fd, part, true)
+		syscall.Close(fd)
+		fd = next
+		if err == nil && created && x.options.Owner != nil {
+			err = ownFolder(fd, ".", 0o755, x.options.Owner)
+		}
+	}
 	if err == nil {
 		x.parent, x.parentName = fd, name
 	}
@@ -155,7 +168,7 @@ func readableMode(mode uint32) uint32 {
 // finish gives owner, mode and time to a new file or folder.
 func (x *extractor) finish(fd int, h *tar.Header, mode uint32) error {
 	if x.options.FileMode == modeNormalise {
-		return own(fd, mode, nil)
+		return own(fd, mode, x.options.Owner)
 	}
 	uid, gid := os.Geteuid(), os.Getegid() // only root may give files away
 	if x.asRoot {

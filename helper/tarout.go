@@ -70,6 +70,11 @@ func (p *packer) root(root packRoot) error {
 	return p.entry(dir, base, root.Path, strings.Join(as, "/"), 0)
 }
 
+// isElsewhere: the path is a root that is to be in its own place only.
+func (p *packer) isElsewhere(path string) bool {
+	return slices.ContainsFunc(p.request.Roots, func(root packRoot) bool { return root.Only && root.Path == path })
+}
+
 func reasonOf(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOENT):
@@ -95,6 +100,9 @@ func (p *packer) skip(path, reason string) error {
 func (p *packer) entry(dir int, name, path, as string, depth int) error {
 	if p.trailer.Entries >= p.request.MaxEntries {
 		return errFull
+	}
+	if depth > 0 && p.isElsewhere(path) {
+		return nil
 	}
 	fd, err := openat(dir, name, oPath|syscall.O_NOFOLLOW, 0)
 	if err != nil {

@@ -22,6 +22,8 @@ type unpackOptions struct {
 	FileMode   string
 	MaxBytes   int64
 	MaxEntries int64
+	Owner      *identity // of what is unpacked with normalise, and of the folders that it needs; nil: root
+	Follow     bool      // links of root's on the way to Path are followed
 }
 
 func (o *unpackOptions) validate() error {
@@ -44,18 +46,9 @@ func (o *unpackOptions) streamLimit() int64 {
 // folder are both hostile: nothing outside the folder is touched, whatever either does. On an error part of the
 // archive may be there.
 func unpack(src *bufio.Reader, options *unpackOptions, digest string, progress func()) (*unpackResult, error) {
-	parts, err := splitPath(options.Path)
+	root, err := options.open()
 	if err != nil {
-		return nil, failed("Unpack", err)
-	}
-	slash, err := openRoot()
-	if err != nil {
-		return nil, failed("Unpack", err)
-	}
-	defer syscall.Close(slash)
-	root, err := walk(slash, parts, true)
-	if err != nil {
-		return nil, failed("Unpack", fmt.Errorf("%s: %w", options.Path, err))
+		return nil, err
 	}
 	defer syscall.Close(root)
 	archive := newArchiveReader(src, options.streamLimit(), progress)
@@ -76,6 +69,34 @@ func unpack(src *bufio.Reader, options *unpackOptions, digest string, progress f
 		return nil, failed("Unpack", err)
 	}
 	return &unpackResult{trailer: got, skippedList: x.skipped}, nil
+}
+
+// open gives the folder at Path.
+func (o *unpackOptions) open() (int, error) {
+	if o.Follow {
+		root, created, err := followTrusted(o.Path)
+		if err == nil && created {
+			err = ownFolder(root, ".", 0o755, o.Owner)
+		}
+		if err != nil {
+			return -1, failed("Prepare", fmt.Errorf("%s: %w", o.Path, err))
+		}
+		return root, nil
+	}
+	parts, err := splitPath(o.Path)
+	if err != nil {
+		return -1, failed("Unpack", err)
+	}
+	slash, err := openRoot()
+	if err != nil {
+		return -1, failed("Unpack", err)
+	}
+	defer syscall.Close(slash)
+	root, err := walk(slash, parts, true)
+	if err != nil {
+		return -1, failed("Unpack", fmt.Errorf("%s: %w", o.Path, err))
+	}
+	return root, nil
 }
 
 // unpackRequest is what `helper unpack` reads from stdin.
@@ -116,7 +137,9 @@ func unpackStdin(in *bufio.Reader) (*unpackResult, error) {
 	if err := decodeStrict(body, request); err != nil {
 		return nil, failed("Protocol", err)
 	}
-	options := &unpackOptions{request.Path, request.FileMode, request.MaxBytes, request.MaxEntries}
+	options := &unpackOptions{
+		Path: request.Path, FileMode: request.FileMode, MaxBytes: request.MaxBytes, MaxEntries: request.MaxEntries,
+	}
 	if err := errors.Join(checkProtocol(request.Protocol), options.validate()); err != nil {
 		return nil, failed("Protocol", err)
 	}

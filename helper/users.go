@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -30,6 +31,16 @@ type identity struct {
 	GID    int
 	Groups []int
 	Home   string
+	Name   string // in /etc/passwd; empty for a number that is not there
+}
+
+// login gives the variables that a login sets for id; without a name only HOME, as docker does it.
+func (id *identity) login() map[string]string {
+	variables := map[string]string{"HOME": id.Home}
+	if id.Name != "" {
+		variables["USER"], variables["LOGNAME"] = id.Name, id.Name
+	}
+	return variables
 }
 
 // valid tells whether the kernel could take the numbers; -1 means "leave it" to it and is refused.
@@ -102,7 +113,7 @@ func lookupUserIn(u *userSpec, passwd, group string) (*identity, error) {
 		}
 		if (u.Name != nil && f[0] == *u.Name) || (u.Name == nil && uid == *u.UID) {
 			name, found = f[0], true
-			id.UID, id.GID = uid, gid
+			id.UID, id.GID, id.Name = uid, gid, name
 			if f[5] != "" {
 				id.Home = f[5]
 			}
@@ -177,9 +188,10 @@ func number(text string) int {
 	return int(n)
 }
 
-// credential is what the kernel needs to become id; nil when we are that user already, which needs no privilege.
+// credential is what the kernel needs to become id; nil when we are that user already, which needs no privilege. Groups
+// are not ours to change unless we are root: then a difference is no reason to fail.
 func (id *identity) credential() *syscall.Credential {
-	if id.UID == os.Geteuid() && id.GID == os.Getegid() && id.sameGroups() {
+	if id.UID == os.Geteuid() && (os.Geteuid() != 0 || (id.GID == os.Getegid() && id.sameGroups())) {
 		return nil
 	}
 	credential := &syscall.Credential{Uid: uint32(id.UID), Gid: uint32(id.GID), Groups: []uint32{}}
@@ -189,11 +201,82 @@ func (id *identity) credential() *syscall.Credential {
 	return credential
 }
 
-// sameGroups: groups are not ours to change unless we are root; then a difference is no reason to fail.
-func (id *identity) sameGroups() bool {
-	if os.Geteuid() != 0 {
+// forbiddenUser is the error of a user that exists and that no process here can become.
+type forbiddenUser string
+
+func (f forbiddenUser) Error() string { return string(f) }
+
+// reachable tells whether a process of ours can become id: without root only whoever we are, in a user namespace only
+// those whom it has numbers for.
+func (id *identity) reachable() error {
+	if euid := os.Geteuid(); euid != 0 {
+		if id.UID == euid {
+			return nil
+		}
+		return forbiddenUser(fmt.Sprintf("the sandbox runs as user %d and cannot become user %d", euid, id.UID))
+	}
+	if !mapped("/proc/self/uid_map", id.UID) {
+		return forbiddenUser(fmt.Sprintf("user %d is not in the sandbox's user namespace", id.UID))
+	}
+	for _, gid := range append([]int{id.GID}, id.Groups...) {
+		if !mapped("/proc/self/gid_map", gid) {
+			return forbiddenUser(fmt.Sprintf("group %d is not in the sandbox's user namespace", gid))
+		}
+	}
+	return nil
+}
+
+// mapped tells whether a map of the kernel has this number. What cannot be read forbids nothing: the kernel decides.
+func mapped(file string, number int) bool {
+	ranges, err := readMap(file)
+	if err != nil {
 		return true
 	}
+	for _, r := range ranges {
+		if number >= r[0] && number-r[0] < r[2] {
+			return true
+		}
+	}
+	return false
+}
+
+// readMap reads /proc/PID/uid_map or gid_map: first number inside, first one outside, how many.
+func readMap(file string) ([][3]int, error) {
+	body, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var ranges [][3]int
+	for line := range strings.Lines(string(body)) {
+		var r [3]int
+		if _, err := fmt.Sscan(line, &r[0], &r[1], &r[2]); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		ranges = append(ranges, r)
+	}
+	return ranges, nil
+}
+
+// allNumbers is the length of the one range of the first user namespace, which maps everybody to himself.
+const allNumbers = 1<<32 - 1
+
+// ownNamespace tells why these ranges are not those of a user namespace of the pod's own; nil if they are.
+func ownNamespace(ranges [][3]int) error {
+	for _, r := range ranges {
+		if r[0] == 0 && r[1] == 0 {
+			return errors.New("root of the sandbox is root of its node: it has no user namespace of its own")
+		}
+		if r[2] == allNumbers {
+			return errors.New("the sandbox's users are all users of its node: it has no user namespace of its own")
+		}
+	}
+	if len(ranges) == 0 {
+		return errors.New("the sandbox's user namespace has no users")
+	}
+	return nil
+}
+
+func (id *identity) sameGroups() bool {
 	own, err := syscall.Getgroups()
 	if err != nil {
 		return false

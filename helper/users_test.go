@@ -22,16 +22,16 @@ func TestLookupUser(t *testing.T) {
 		spec userSpec
 		want identity
 	}{
-		"name":            {userSpec{Name: ptr("app")}, identity{1000, 1001, []int{50, 10}, "/home/app"}},
-		"digits are name": {userSpec{Name: ptr("1000")}, identity{7, 7, []int{}, "/seven"}},
-		"no home":         {userSpec{Name: ptr("bare")}, identity{8, 8, []int{50}, "/"}},
-		"uid known":       {userSpec{UID: ptr(1000)}, identity{1000, 1001, []int{50, 10}, "/home/app"}},
-		"uid unknown":     {userSpec{UID: ptr(4711)}, identity{4711, 0, []int{}, "/"}},
-		"uid and gid":     {userSpec{UID: ptr(1000), GID: ptr(3)}, identity{1000, 3, []int{}, "/home/app"}},
-		"uid and group":   {userSpec{UID: ptr(1000), Group: ptr("staff")}, identity{1000, 50, []int{}, "/home/app"}},
-		"name and group":  {userSpec{Name: ptr("app"), Group: ptr("wheel")}, identity{1000, 10, []int{}, "/home/app"}},
-		"name and gid":    {userSpec{Name: ptr("app"), GID: ptr(77)}, identity{1000, 77, []int{}, "/home/app"}},
-		"all numbers":     {userSpec{UID: ptr(5), GID: ptr(3), Groups: &[]int{1, 2}}, identity{5, 3, []int{1, 2}, "/"}},
+		"name":            {userSpec{Name: ptr("app")}, identity{1000, 1001, []int{50, 10}, "/home/app", "app"}},
+		"digits are name": {userSpec{Name: ptr("1000")}, identity{7, 7, []int{}, "/seven", "1000"}},
+		"no home":         {userSpec{Name: ptr("bare")}, identity{8, 8, []int{50}, "/", "bare"}},
+		"uid known":       {userSpec{UID: ptr(1000)}, identity{1000, 1001, []int{50, 10}, "/home/app", "app"}},
+		"uid unknown":     {userSpec{UID: ptr(4711)}, identity{4711, 0, []int{}, "/", ""}},
+		"uid and gid":     {userSpec{UID: ptr(1000), GID: ptr(3)}, identity{1000, 3, []int{}, "/home/app", "app"}},
+		"uid and group":   {userSpec{UID: ptr(1000), Group: ptr("staff")}, identity{1000, 50, []int{}, "/home/app", "app"}},
+		"name and group":  {userSpec{Name: ptr("app"), Group: ptr("wheel")}, identity{1000, 10, []int{}, "/home/app", "app"}},
+		"name and gid":    {userSpec{Name: ptr("app"), GID: ptr(77)}, identity{1000, 77, []int{}, "/home/app", "app"}},
+		"all numbers":     {userSpec{UID: ptr(5), GID: ptr(3), Groups: &[]int{1, 2}}, identity{5, 3, []int{1, 2}, "/", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := lookupUserIn(&c.spec, dir+"/passwd", dir+"/group")
@@ -70,20 +70,24 @@ func TestLookupUserInHostileFiles(t *testing.T) {
 }
 
 func TestMergeEnv(t *testing.T) {
-	base := []string{"PATH=/bin", "HOME=/root", "A=1"}
+	base := []string{"PATH=/bin", "HOME=/root", "A=1", "USER=image"}
+	home := map[string]string{"HOME": "/home/app"}
+	app := map[string]string{"HOME": "/home/app", "USER": "app", "LOGNAME": "app"}
 	for name, c := range map[string]struct {
 		extra map[string]string
-		home  string
+		login map[string]string
 		want  string
 	}{
-		"nothing":        {nil, "", "A=1 HOME=/root PATH=/bin"},
-		"home of user":   {nil, "/home/app", "A=1 HOME=/home/app PATH=/bin"},
-		"home from env":  {map[string]string{"HOME": "/x"}, "/home/app", "A=1 HOME=/x PATH=/bin"},
-		"replace":        {map[string]string{"A": "2", "B": ""}, "", "A=2 B= HOME=/root PATH=/bin"},
-		"home with NUL":  {nil, "/a\x00b", "A=1 PATH=/bin"},
-		"prefix is else": {map[string]string{"PAT": "x"}, "", "A=1 HOME=/root PAT=x PATH=/bin"},
+		"nothing":        {nil, nil, "A=1 HOME=/root PATH=/bin USER=image"},
+		"a login":        {nil, app, "A=1 HOME=/home/app LOGNAME=app PATH=/bin USER=app"},
+		"no name":        {nil, home, "A=1 HOME=/home/app PATH=/bin USER=image"},
+		"home from env":  {map[string]string{"HOME": "/x"}, app, "A=1 HOME=/x LOGNAME=app PATH=/bin USER=app"},
+		"user from env":  {map[string]string{"USER": "x"}, app, "A=1 HOME=/home/app LOGNAME=app PATH=/bin USER=x"},
+		"replace":        {map[string]string{"A": "2", "B": ""}, nil, "A=2 B= HOME=/root PATH=/bin USER=image"},
+		"home with NUL":  {nil, map[string]string{"HOME": "/a\x00b"}, "A=1 PATH=/bin USER=image"},
+		"prefix is else": {map[string]string{"PAT": "x"}, nil, "A=1 HOME=/root PAT=x PATH=/bin USER=image"},
 	} {
-		if got := strings.Join(mergeEnv(base, c.extra, c.home), " "); got != c.want {
+		if got := strings.Join(mergeEnv(base, c.extra, c.login), " "); got != c.want {
 			t.Errorf("%s: %s", name, got)
 		}
 	}

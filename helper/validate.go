@@ -66,11 +66,15 @@ func (o *operation) validate() error {
 		}
 	}
 	switch o.Op {
-	case "tools":
+	case "tools", "userNamespace":
 		return nil
 	case "user":
 		return o.userSpec.valid()
-	case "reset":
+	case "reset", "remove":
+	case "move":
+		if _, err := splitPath(o.To); err != nil {
+			return fmt.Errorf("to: %w", err)
+		}
 	case "directory", "write":
 		if _, err := parseMode(o.Mode); err != nil {
 			return err
@@ -79,14 +83,27 @@ func (o *operation) validate() error {
 			return err
 		}
 	case "unpack":
-		if err := (&unpackOptions{o.Path, o.FileMode, o.MaxBytes, o.MaxEntries}).validate(); err != nil {
-			return err
-		}
+		return o.validUnpack()
 	default:
 		return errors.New("unknown operation")
 	}
 	_, err := splitPath(o.Path)
 	return err
+}
+
+// validUnpack: no path is the working directory, which an image may well have behind a link.
+func (o *operation) validUnpack() error {
+	if o.Links != "" && o.Links != linksReplace && o.Links != linksFollow {
+		return fmt.Errorf("links: %.20q is neither %s nor %s", o.Links, linksReplace, linksFollow)
+	}
+	if o.User != nil && o.FileMode != modeNormalise {
+		return fmt.Errorf("user: only with fileMode %s", modeNormalise)
+	}
+	options := unpackOptions{Path: o.Path, FileMode: o.FileMode, MaxBytes: o.MaxBytes, MaxEntries: o.MaxEntries}
+	if o.Path == "" && o.Links == linksFollow {
+		options.Path = "/"
+	}
+	return options.validate()
 }
 
 // validDirectory looks at what only a directory has; the defaults are keep and replace.
@@ -112,6 +129,9 @@ func parseMode(text string) (uint32, error) {
 func (w *work) validate() error {
 	if len(w.Runs) > maxRuns || len(w.Read) > maxReads {
 		return fmt.Errorf("more than %d runs or %d files to read", maxRuns, maxReads)
+	}
+	if err := validLimit(w.LimitSeconds); err != nil {
+		return err
 	}
 	for i := range w.Runs {
 		if err := w.Runs[i].validate(); err != nil {
@@ -165,8 +185,17 @@ func (r *runSpec) validate() error {
 	if r.Cwd != nil && (!strings.HasPrefix(*r.Cwd, "/") || strings.ContainsRune(*r.Cwd, 0)) {
 		return fmt.Errorf("cwd: %.100q is not an absolute path", *r.Cwd)
 	}
-	if r.LimitSeconds != nil && !(*r.LimitSeconds > 0) {
-		return fmt.Errorf("limitSeconds: %v is not greater than 0", *r.LimitSeconds)
+	if err := validLimit(r.LimitSeconds); err != nil {
+		return err
+	}
+	if r.Check != nil && r.Background != nil {
+		return errors.New("a check cannot go on in the background")
+	}
+	if err := r.Check.validate(); err != nil {
+		return err
+	}
+	if r.Background != nil && !(r.Background.SettleSeconds >= 0) {
+		return fmt.Errorf("settleSeconds: %v is less than 0", r.Background.SettleSeconds)
 	}
 	if r.User != nil {
 		if err := r.User.valid(); err != nil {
@@ -174,6 +203,25 @@ func (r *runSpec) validate() error {
 		}
 	}
 	return r.Output.validate()
+}
+
+func validLimit(limit *float64) error {
+	if limit != nil && !(*limit > 0) {
+		return fmt.Errorf("limitSeconds: %v is not greater than 0", *limit)
+	}
+	return nil
+}
+
+func (c *checkSpec) validate() error {
+	if c == nil {
+		return nil
+	}
+	for _, number := range []float64{c.IntervalSeconds, c.StartIntervalSeconds, c.StartPeriodSeconds, float64(c.Retries)} {
+		if !(number >= 0) {
+			return fmt.Errorf("check: %v is less than 0", number)
+		}
+	}
+	return nil
 }
 
 func (o *outputSpec) validate() error {

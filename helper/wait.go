@@ -11,8 +11,8 @@ import (
 	"unsafe"
 )
 
-// maxWaits bounds the connections that only wait for the end of a phase. A phase has one waiter, a pod one phase at a
-// time; whoever is too many is sent away, and the operator looks by itself.
+// maxWaits bounds the connections that only wait for the end of a phase. A phase has one waiter, a pod one phase to wait for at
+// a time; whoever is too many is sent away, and the operator looks by itself.
 const maxWaits = 8
 
 // awaitMessage is the first and only message of a waiter to PID 1.

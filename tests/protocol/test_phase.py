@@ -37,6 +37,7 @@ OPERATIONS = {
     "user with a group": phases.CheckUser(User("app", group="staff")),
     "uid with a group's name": phases.CheckUser(User(uid=1000, group="staff")),
     "reset": phases.Reset("/tests", ("keep.txt",)),
+    "remove": phases.Remove("/logs/verifier/reward.txt"),
     "directory": phases.Directory("/app", "0755", User(name="app"), existing="keep"),
     "directory, nobody's": phases.Directory("/logs/agent", "0777"),
     "directory, the image's": phases.Directory("/var/run/app", existing="keep", links="follow"),
@@ -52,8 +53,17 @@ RUN = phases.Run(
     User(uid=1000, gid=1000, groups=(4, 24)),
     1.5,
 )
+CHECK = phases.Run(
+    "health", ("true",), phases.Output(None), limit_seconds=30, check=phases.Check(5.0, 1.0, 60.0, 3), make_cwd=True
+)
+BESIDE = phases.Run("entrypoint", ("/entry",), phases.Output(None), settle_seconds=1.0, continue_on_failure=False)
 REQUEST = phases.PhaseRequest(
-    NONCE, "verify", tuple(OPERATIONS.values()), (RUN,), (phases.Read("/logs/verifier/reward.txt", 65_536),)
+    NONCE,
+    "verify",
+    tuple(OPERATIONS.values()),
+    (RUN, CHECK, BESIDE),
+    (phases.Read("/logs/verifier/reward.txt", 65_536),),
+    limit_seconds=99.5,
 )
 
 
@@ -71,11 +81,13 @@ def test_an_operation_has_only_keys_that_the_helper_knows(operation):
         (REQUEST.to_wire(), "request"),
         (RUN.to_wire(), "runSpec"),
         (RUN.output.to_wire(), "outputSpec"),
+        (CHECK.to_wire()["check"], "checkSpec"),
+        (BESIDE.to_wire()["background"], "backgroundSpec"),
         (REQUEST.read[0].to_wire(), "readSpec"),
         (User(uid=1, gid=2, groups=(3,)).to_wire(), "userSpec"),
         (User(name="app").to_wire(), "userSpec"),
     ],
-    ids=["request", "run", "output", "read", "user by number", "user by name"],
+    ids=["request", "run", "output", "check", "background", "read", "user by number", "user by name"],
 )
 def test_a_request_has_only_keys_that_the_helper_knows(wire, struct):
     assert set(wire) <= go_keys(struct)
@@ -92,6 +104,20 @@ def test_every_spelling_of_an_images_user_is_known_to_the_helper(user):
     assert ("name" in wire) is not ("uid" in wire)
 
 
+LEAST = {
+    "env": {},
+    "cwd": None,
+    "user": None,
+    "limitSeconds": None,
+    "output": {"path": None, "headBytes": 10_485_760, "tailBytes": 10_485_760, "inlineBytes": 4096},
+    "continueOnFailure": True,
+    "check": None,
+    "background": None,
+    "makeCwd": False,
+    "ownEnv": False,
+}
+
+
 def test_the_whole_request_word_for_word():
     assert REQUEST.to_wire() == {
         "protocol": 1,
@@ -100,12 +126,14 @@ def test_the_whole_request_word_for_word():
         "attachOnly": False,
         "idleSeconds": 30,
         "keep": False,
+        "limitSeconds": 99.5,
         "prepare": [
             {"op": "tools", "names": ["bash", "tar"], "required": False},
             {"op": "user", "name": "app", "required": True},
             {"op": "user", "name": "app", "group": "staff", "required": True},
             {"op": "user", "uid": 1000, "group": "staff", "required": True},
             {"op": "reset", "path": "/tests", "keep": ["keep.txt"]},
+            {"op": "remove", "path": "/logs/verifier/reward.txt"},
             {
                 "op": "directory",
                 "path": "/app",
@@ -155,7 +183,31 @@ def test_the_whole_request_word_for_word():
                     "inlineBytes": 4096,
                 },
                 "continueOnFailure": True,
-            }
+                "check": None,
+                "background": None,
+                "makeCwd": False,
+                "ownEnv": False,
+            },
+            {
+                **LEAST,
+                "name": "health",
+                "argv": ["true"],
+                "limitSeconds": 30,
+                "check": {
+                    "intervalSeconds": 5.0,
+                    "startIntervalSeconds": 1.0,
+                    "startPeriodSeconds": 60.0,
+                    "retries": 3,
+                },
+                "makeCwd": True,
+            },
+            {
+                **LEAST,
+                "name": "entrypoint",
+                "argv": ["/entry"],
+                "continueOnFailure": False,
+                "background": {"settleSeconds": 1.0},
+            },
         ],
         "read": [{"path": "/logs/verifier/reward.txt", "maxBytes": 65_536}],
     }
@@ -198,6 +250,7 @@ WIRE = {
             "timedOut": False,
             "startError": None,
             "oomKills": 2,
+            "attempts": 3,
             "output": {"bytes": 3, "kept": 3, "gap": True, "error": "full", "inline": "aGk="},
         }
     ],
@@ -205,6 +258,7 @@ WIRE = {
         {"path": "/a", "state": "regular", "size": 1, "base64": "MQ=="},
         {"path": "/b", "state": "missing", "size": 0, "base64": None},
     ],
+    "background": [{"nonce": "f" * 32, "run": {"name": "entrypoint", "seconds": 9, "signal": 9}}],
 }
 
 
@@ -215,7 +269,9 @@ def test_a_result_is_read_whole():
     run = result.run("test")
     assert run is not None
     assert (run.return_code, run.output_bytes, run.output_gap, run.output_error) == (0, 3, True, "full")
-    assert (run.inline, run.succeeded, run.oom_kills) == (b"hi", True, 2)
+    assert (run.inline, run.succeeded, run.oom_kills, run.attempts) == (b"hi", True, 2, 3)
+    (beside,) = result.background
+    assert (beside.nonce, beside.run.name, beside.run.signal) == ("f" * 32, "entrypoint", 9)
     assert result.run("other") is None
     assert (result.files["/a"].state, result.files["/a"].content) == (FileState.REGULAR, b"1")
     assert (result.files["/b"].state, result.files["/b"].content) == (FileState.MISSING, b"")
@@ -226,7 +282,7 @@ def test_a_result_is_read_whole():
     [
         WIRE | {"later": 1},
         {key: WIRE[key] for key in ("startedAt", "endedAt")},
-        WIRE | {"prepared": None, "runs": None, "files": None},
+        WIRE | {"prepared": None, "runs": None, "files": None, "background": None},
         WIRE | {"runs": [{"name": "test", "seconds": 0}]},
     ],
     ids=["an unknown key", "without lists", "lists of Go's nil", "a run with the least"],
@@ -250,6 +306,8 @@ def test_what_may_be_missing_may(wire):
         WIRE | {"files": [{"path": "/a", "state": "regular", "base64": "x"}]},
         WIRE | {"files": {"/a": 1}},
         WIRE | {"prepared": 5},
+        WIRE | {"background": [{"run": WIRE["runs"][0]}]},
+        WIRE | {"background": [{"nonce": NONCE}]},
     ],
     ids=[
         "empty",
@@ -264,6 +322,8 @@ def test_what_may_be_missing_may(wire):
         "broken base64",
         "files is a table",
         "prepared is a number",
+        "background without nonce",
+        "background without run",
     ],
 )
 def test_another_shape_is_an_error(wire):

@@ -193,10 +193,11 @@ class FileSystem:
         if folder.children.pop(parts[-1], None) is None:
             raise _missing(path)
 
-    def follow(self, path: str) -> Folder:
+    def follow(self, path: str, *, trusted: bool = False) -> Folder:
         """The folder at a path of the image, made where it is missing, also behind a link that leads nowhere yet.
 
-        NotADirectoryError, which names what is in the way, if that is no folder.
+        NotADirectoryError, which names what is in the way, if that is no folder. `trusted`: a link that is not root's
+        is an error.
         """
         at, links = [self.root], 0
         pending = split(path)
@@ -210,6 +211,8 @@ class FileSystem:
                 continue
             found = at[-1].children.get(name)
             if isinstance(found, Link):
+                if trusted and found.uid != 0:
+                    raise OSError(errno.ELOOP, f'"{name}" is a link of user {found.uid}, which is not followed')
                 links += 1
                 if links > MAX_LINKS:
                     raise OSError(errno.ELOOP, f"{path}: too many links")

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tests.world import copies, files, packing, requests, unpacking, users
-from tests.world.journal import Claim, Event, Phase, failed, find_program
+from tests.world.journal import Claim, Event, Phase, failed
 from tests.world.pipes import Pipe
+from tests.world.running import find_program
 
 if TYPE_CHECKING:
     from tests.world.sandbox import Container
@@ -159,16 +160,25 @@ class Preparation:
                 return self._tools(operation)
             case "user":
                 return self._user(operation)
+            case "userNamespace":  # no model of a kernel: its sandboxes are root of their node
+                raise FailedError("NoUserNamespace", "the sandbox's users are all users of its node")
             case "reset":
-                self._reset(operation["path"], operation.get("keep") or [])
+                return {"dropped": self._reset(operation["path"], operation.get("keep") or [])}
+            case "remove":
+                folder, name = self._box.files.parent(operation["path"], replace=True)
+                folder.children.pop(name, None)
                 return {}
+            case "move":
+                return self._move(operation)
             case "directory":
                 return self._directory(operation)
             case "unpack":
                 if not self._sent:
                     self._sent = True
                     await _print(self._stdout, {"event": "send"})
-                return await unpacking.take(self._box.files, operation, self._stdin, self._claim.beat)
+                options = self._unpacking(operation)
+                taken = await unpacking.take(self._box.files, options, self._stdin, self._claim.beat)
+                return {"seconds": 0.0, **taken}
         self._write(operation)
         return {}
 
@@ -199,20 +209,45 @@ class Preparation:
         found = users.lookup(self._box.files, operation["user"])
         return found.uid, found.gid
 
-    def _reset(self, path: str, keep: list[str]) -> None:
+    def _reset(self, path: str, keep: list[str]) -> list[str]:
+        """The names that were to stay, of what was no regular file."""
         folder, name = self._box.files.parent(path, replace=True)
         old = folder.children.get(name)
         kept: dict[str, files.Node] = {}
+        dropped: list[str] = []
         if isinstance(old, files.Folder):
             kept = {each: old.children[each] for each in keep if isinstance(old.children.get(each), files.File)}
+            dropped = sorted(set(keep) & set(old.children) - set(kept))
             mounts = [each for each, node in old.children.items() if isinstance(node, files.Folder) and node.mounted]
             if mounts:
                 raise OSError(16, f'{path}: "{mounts[0]}": something is mounted there')
             if old.mounted or kept:
                 old.children = kept
                 old.mode, old.uid, old.gid = 0o755, 0, 0
-                return
+                return dropped
         folder.children[name] = files.Folder(children=kept)
+        return dropped
+
+    def _move(self, operation: Mapping[str, Any]) -> Event:
+        found = self._box.files
+        try:
+            source = found.walk(files.split(operation["path"]), replace=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return {"moved": 0, "error": ""}
+        into = found.walk(files.split(operation["to"]), replace=True)
+        into.mode, into.uid, into.gid = 0o700, 0, 0
+        keep = operation.get("keep") or []
+        names = [n for n, node in source.children.items() if not (n in keep and isinstance(node, files.File))]
+        for name in names:
+            found.place(into, name, source.children.pop(name))
+        return {"moved": len(names), "error": ""}
+
+    def _unpacking(self, operation: Mapping[str, Any]) -> dict[str, Any]:
+        """The operation as `unpacking.take` wants it: whose the files are, and which folder it is."""
+        options = {**operation, "path": operation["path"] or self._box.image.cwd, "owner": self._owner(operation)}
+        if operation.get("links") == "follow":
+            options["root"] = self._box.files.follow(options["path"], trusted=True)
+        return options
 
     def _directory(self, operation: Mapping[str, Any]) -> Event:
         found, path = self._box.files, operation["path"]

@@ -109,7 +109,9 @@ class Packer:
                 if name:
                     self._add(info, None)
                 for child, found in sorted(node.children.items()):
-                    self._entry(found, f"{path.rstrip('/')}/{child}", f"{name}/{child}" if name else child)
+                    where = f"{path.rstrip('/')}/{child}"
+                    if not any(root["path"] == where and root.get("only") for root in self._request["roots"]):
+                        self._entry(found, where, f"{name}/{child}" if name else child)
             case files.Link():
                 info.type, info.linkname, info.mode = tarfile.SYMTYPE, node.target, 0o777
                 self._add(info, None)

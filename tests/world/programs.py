@@ -112,6 +112,8 @@ class Start:
     phase: str
     name: str
     env: Mapping[str, str] = field(repr=False)
+    attempt: int = 1
+    """Of a check."""
 
 
 @dataclass
@@ -125,11 +127,9 @@ class Table:
         """The starts for a TaskRun, of one program or of all."""
         return [start for start in self.starts if start.run == run and name in (None, start.name)]
 
-    def note(self, box: "Container", nonce: str, phase: str, program: Program) -> Start:
-        run = box.labels.get(RUN_LABEL, "")
-        start = Start(
-            clock.now(), run, box.pod, box.uid, box.restarts, nonce, phase, program.name, FrozenEnv(program.env)
-        )
+    def note(self, box: "Container", nonce: str, phase: str, program: Program, attempt: int = 1) -> Start:
+        run, env = box.labels.get(RUN_LABEL, ""), FrozenEnv(program.env)
+        start = Start(clock.now(), run, box.pod, box.uid, box.restarts, nonce, phase, program.name, env, attempt)
         self.starts.append(start)
         return start
 

@@ -29,22 +29,26 @@ class RefusedError(ValueError):
 
 _USER = {"name": str, "group": str, "uid": int, "gid": int, "groups": [int]}
 _OPERATION = {
-    "op": str, "required": bool, "names": [str], "path": str, "keep": [str], "mode": str, "user": _USER,
+    "op": str, "required": bool, "names": [str], "path": str, "to": str, "keep": [str], "mode": str, "user": _USER,
     "existing": str, "links": str, "digest": str, "maxBytes": int, "maxEntries": int, "fileMode": str,
     "base64": bytes, **_USER,
 }  # fmt: skip
 _OUTPUT = {"path": str, "headBytes": int, "tailBytes": int, "inlineBytes": int}
+_CHECK = {
+    "intervalSeconds": float, "startIntervalSeconds": float, "startPeriodSeconds": float, "retries": int,
+}  # fmt: skip
 _RUN = {
     "name": str, "argv": [str], "env": {str: str}, "cwd": str, "user": _USER, "limitSeconds": float,
-    "output": _OUTPUT, "continueOnFailure": bool,
+    "output": _OUTPUT, "continueOnFailure": bool, "check": _CHECK, "background": {"settleSeconds": float},
+    "makeCwd": bool, "ownEnv": bool,
 }  # fmt: skip
 _PHASE = {
     "protocol": int, "nonce": str, "phase": str, "attachOnly": bool, "idleSeconds": float, "keep": bool,
-    "prepare": [_OPERATION], "runs": [_RUN], "read": [{"path": str, "maxBytes": int}],
+    "prepare": [_OPERATION], "limitSeconds": float, "runs": [_RUN], "read": [{"path": str, "maxBytes": int}],
 }  # fmt: skip
 _PACK = {
-    "protocol": int, "roots": [{"path": str, "as": str}], "maxBytes": int, "maxEntries": int, "maxFileBytes": int,
-    "scrub": [bytes], "scrubExcept": [str],
+    "protocol": int, "roots": [{"path": str, "as": str, "only": bool}], "maxBytes": int, "maxEntries": int,
+    "maxFileBytes": int, "scrub": [bytes], "scrubExcept": [str],
 }  # fmt: skip
 _UNPACK = {"protocol": int, "path": str, "fileMode": str, "maxBytes": int, "maxEntries": int}
 
@@ -122,13 +126,16 @@ def _operation(operation: dict[str, Any]) -> None:
     if operation.get("user") is not None:
         _user(operation["user"])
     match operation.get("op"):
-        case "tools":
+        case "tools" | "userNamespace":
             return
         case "user":
             _user(operation)
             return
-        case "reset":
+        case "reset" | "remove":
             pass
+        case "move":
+            with _about("to"):
+                _path(operation.get("to", ""))
         case "directory" | "write" as op:
             mode(operation.get("mode", ""))
             if op == "directory":
@@ -136,7 +143,12 @@ def _operation(operation: dict[str, Any]) -> None:
                 _check(existing in ("", "keep", "own"), f'existing: "{existing[:20]}" is neither keep nor own')
                 _check(links in ("", "replace", "follow"), f'links: "{links[:20]}" is neither replace nor follow')
         case "unpack":
-            _unpacking(operation)
+            links, owned = operation.get("links", ""), operation.get("user") is not None
+            _check(links in ("", "replace", "follow"), f'links: "{links[:20]}" is neither replace nor follow')
+            _check(not owned or operation.get("fileMode") == "normalise", "user: only with fileMode normalise")
+            here = links == "follow" and not operation.get("path")  # the working directory
+            _unpacking({**operation, "path": "/"} if here else operation)
+            return
         case _:
             raise RefusedError("unknown operation")
     _path(operation.get("path", ""))
@@ -164,6 +176,7 @@ def _work(request: dict[str, Any]) -> None:
     runs, reads = request.setdefault("runs", []), request.setdefault("read", [])
     few = len(runs) <= MAX_RUNS and len(reads) <= MAX_READS
     _check(few, f"more than {MAX_RUNS} runs or {MAX_READS} files to read")
+    _limit(request.get("limitSeconds"))
     for index, run in enumerate(runs):
         with _about(f"runs[{index}] ({run.get('name', '')[:40]})"):
             _run(run)
@@ -184,9 +197,10 @@ def _run(run: Mapping[str, Any]) -> None:
     for key, value in (run.get("env") or {}).items():
         fits = key != "" and not re.search("[=\0]", key) and "\0" not in value
         _check(fits, f'env: "{key[:40]}" cannot be a variable')
-    cwd, limit = run.get("cwd"), run.get("limitSeconds")
+    cwd = run.get("cwd")
     _check(cwd is None or (cwd.startswith("/") and "\0" not in cwd), f"cwd: {cwd!r:.100} is not an absolute path")
-    _check(limit is None or limit > 0, f"limitSeconds: {limit} is not greater than 0")
+    _limit(run.get("limitSeconds"))
+    _course(run.get("check"), run.get("background"))
     if run.get("user") is not None:
         _user(run["user"])
     output = run.get("output")
@@ -199,6 +213,18 @@ def _run(run: Mapping[str, Any]) -> None:
     _check(0 <= output.get("inlineBytes", 0) <= MAX_INLINE, f"output: inlineBytes is between 0 and {MAX_INLINE}")
     if output.get("path") is not None:
         _path(output["path"])
+
+
+def _limit(limit: float | None) -> None:
+    _check(limit is None or limit > 0, f"limitSeconds: {limit} is not greater than 0")
+
+
+def _course(check: Mapping[str, Any] | None, background: Mapping[str, Any] | None) -> None:
+    _check(check is None or background is None, "a check cannot go on in the background")
+    for number in (check or {}).values():
+        _check(number >= 0, f"check: {number} is less than 0")
+    settle = (background or {}).get("settleSeconds", 0)
+    _check(settle >= 0, f"settleSeconds: {settle} is less than 0")
 
 
 def _protocol(request: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import base64
 import dataclasses
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,13 @@ async def users_are_looked_up_in_the_sandbox(box: Box) -> None:
 
 
 @case
+async def root_of_the_node_is_no_proof_of_a_user_namespace(box: Box) -> None:
+    with pytest.raises(errors.PhaseFailed) as caught:
+        await box.sandbox.run_phase(asked("seed", prepare=[phases.UserNamespace()]))
+    assert caught.value.reason == "NoUserNamespace"
+
+
+@case
 async def programs_end_in_each_way(box: Box) -> None:
     long = Text("sleep 600", Script(600))
     runs = [
@@ -169,6 +177,128 @@ async def programs_end_in_each_way(box: Box) -> None:
     assert result.runs[2].seconds >= 1
     assert result.runs[3].start_error == "no-such-program: not found in PATH"
     assert result.runs[4].start_error == f"working directory {box.folder}/none: not a directory that exists"
+
+
+def counted(box: Box, text: str, code: int, **numbers: Any) -> tuple[phases.Run, str]:
+    """A check whose attempts leave an x each in a file, and that file. `code`: how each attempt of the model ends."""
+    mark = f"{box.folder}/attempts"
+
+    async def model(program: Program) -> int:
+        found = program.files.find(mark)
+        before = found.content if isinstance(found, tree.File) else b""
+        program.files.write(mark, before + b"x\n")
+        return 0 if code == 0 or (code < 0 and len(before) >= -2 * (code + 1)) else 1
+
+    check = phases.Check(
+        **{"interval_seconds": 0.01, "start_interval_seconds": 0.01, "start_period_seconds": 0.0, **numbers}
+    )
+    return box.run(
+        Text(f"echo x >> {mark}; {text.format(mark)}", model), name="check", check=check, limit_seconds=60
+    ), mark
+
+
+@case
+async def a_check_counts_failures_by_when_they_began(box: Box) -> None:
+    third = "[ $(wc -l < {}) -ge 3 ]"
+    for text, code, numbers, attempts, return_code in (
+        ("true", 0, {"retries": 3}, 1, 0),
+        ("false", 1, {"retries": 3}, 3, 1),
+        ("false", 1, {"retries": 0}, 1, 1),
+        (third, -3, {"retries": 3}, 3, 0),
+        (third, -3, {"retries": 2}, 2, 1),
+        (third, -3, {"retries": 0, "start_period_seconds": 600.0}, 3, 0),
+    ):
+        run, mark = counted(box, text, code, **numbers)
+        clear = phases.Write(mark, b"")
+        request = asked("seed", prepare=[clear], runs=[run], read=[phases.Read(mark, 100)], limit_seconds=60)
+        result = await box.sandbox.run_phase(request)
+        ended = result.runs[0]
+        assert (ended.attempts, ended.return_code) == (attempts, return_code), (text, numbers)
+        assert result.files[mark].content == b"x\n" * attempts
+
+
+@case
+async def a_check_gives_up_when_its_phase_has_no_time_left(box: Box) -> None:
+    run, _ = counted(box, "false", 1, retries=9, interval_seconds=6000.0)
+    ended = (await box.sandbox.run_phase(asked("seed", runs=[run], limit_seconds=60))).runs[0]
+    assert (ended.attempts, ended.return_code, ended.timed_out) == (1, 1, True)
+
+
+@case
+async def a_phase_has_a_limit_for_all_of_its_runs(box: Box) -> None:
+    runs = [box.run(Text("sleep 600", Script(600)), "long"), box.run(TRUE, "late"), box.run(TRUE, "never")]
+    result = await box.sandbox.run_phase(asked(runs=runs, limit_seconds=0.5))
+    assert [(run.name, run.signal, run.timed_out) for run in result.runs] == [("long", 9, True), ("late", None, False)]
+    assert (result.runs[1].start_error, result.runs[1].attempts) == ("the limit of its phase has passed", 0)
+
+
+@case
+async def a_run_goes_on_beside_the_phases(box: Box) -> None:
+    stop = f"{box.folder}/stop"
+
+    async def until_told(program: Program) -> int:
+        while program.files.find(stop) is None:
+            await program.sleep(0.05)
+        return 7
+
+    beside = box.run(
+        Text(f"while [ ! -e {stop} ]; do sleep 0.05; done; exit 7", until_told), "beside", settle_seconds=0.0
+    )
+    first = asked("seed", runs=[beside, box.run(TRUE)])
+    began = await box.sandbox.run_phase(first)
+    assert ([run.name for run in began.runs], began.background) == (["main"], ())
+    await box.sandbox.run_phase(asked(prepare=[phases.Write(stop, b"")]))
+    for _ in range(600):
+        told = (await box.sandbox.run_phase(asked(runs=[box.run(Text("sleep 0.1", Script(0.1)))]))).background
+        if told:
+            break
+    own = [end for end in told if end.nonce == first.nonce]
+    assert [(end.run.name, end.run.return_code) for end in own] == [("beside", 7)]
+    assert await box.sandbox.run_phase(dataclasses.replace(first, attach_only=True)) == began
+
+
+@case
+async def what_fails_beside_a_phase_ends_it(box: Box) -> None:
+    fails = Text("exit 3", Script(0, 3))
+    for beside, runs in (
+        (box.run(fails, "beside", settle_seconds=600.0, continue_on_failure=False), []),
+        (box.run(fails, "beside", settle_seconds=600.0), ["main"]),
+        (box.run(TRUE, "beside", settle_seconds=600.0, continue_on_failure=False), ["main"]),
+        (
+            phases.Run(
+                "beside", ("no-such-program",), phases.Output(None), settle_seconds=600.0, continue_on_failure=False
+            ),
+            [],
+        ),
+    ):
+        request = asked("seed", runs=[beside, box.run(TRUE)])
+        result = await box.sandbox.run_phase(request)
+        assert [run.name for run in result.runs] == runs
+        assert [end.run.name for end in result.background if end.nonce == request.nonce] == ["beside"]
+
+
+@case
+async def a_run_may_have_variables_of_its_own(box: Box) -> None:
+    out = f"{box.folder}/env"
+
+    async def model(program: Program) -> int:
+        program.files.write(out, "".join(f"{name}={value}\n" for name, value in sorted(program.env.items())).encode())
+        return 0
+
+    text = Text(f"env | sort | grep -Ev '^(_|SHLVL|PWD|OLDPWD)=' > {out}", model)
+    env = {"PATH": "/usr/bin:/bin", "A": "1"}
+    run = box.run(text, env=env, own_env=True)
+    result = await box.sandbox.run_phase(asked(runs=[run], read=[phases.Read(out, 1000)]))
+    assert result.files[out].content == b"A=1\nPATH=/usr/bin:/bin\n"
+
+
+@case
+async def a_folder_is_made_for_a_run(box: Box) -> None:
+    folder = f"{box.folder}/a/b"
+    mark = f"{folder}/here"
+    run = box.run(Text("echo x > here", Script(0, files={mark: b"x\n"})), cwd=folder, make_cwd=True)
+    result = await box.sandbox.run_phase(asked(runs=[run], read=[phases.Read(mark, 9)]))
+    assert result.files[mark].content == b"x\n"
 
 
 @case
@@ -274,8 +404,21 @@ async def a_reset_keeps_what_it_is_told_to(box: Box) -> None:
     reads = [phases.Read(f"{top}/{name}", 10) for name in ("keep", "drop", "sub/keep")]
     kept = await box.sandbox.run_phase(asked(prepare=[phases.Reset(top, keep=("keep", "sub"))], read=reads))
     assert [kept.files[read.path].content for read in reads] == [b"keep", b"", b""]
+    assert kept.dropped() == ("sub",)
     empty = await box.sandbox.run_phase(asked(prepare=[phases.Reset(top)], read=reads))
     assert [empty.files[read.path].content for read in reads] == [b"", b"", b""]
+
+
+@case
+async def what_is_removed_is_gone_whatever_it_was(box: Box) -> None:
+    top = f"{box.folder}/top"
+    paths = (f"{top}/file", f"{top}/folder", f"{top}/none", f"{top}/deep/none")
+    reads = [phases.Read(path, 9) for path in (*paths[:1], f"{top}/folder/in", f"{top}/stays")]
+    made = [phases.Write(each.path, b"here") for each in reads]
+    there = await box.sandbox.run_phase(asked(prepare=made, read=reads))
+    assert [there.files[read.path].content for read in reads] == [b"here"] * 3
+    gone = await box.sandbox.run_phase(asked(prepare=[phases.Remove(path) for path in paths], read=reads))
+    assert [gone.files[read.path].content for read in reads] == [b"", b"", b"here"]
 
 
 # -- who may ask -------------------------------------------------------------------------------------------------------
@@ -370,6 +513,30 @@ async def a_client_that_ends_its_input_is_let_go(box: Box) -> None:
 
 
 @case
+async def logs_are_moved_out_of_the_way(box: Box) -> None:
+    folder = f"{box.folder}/from"
+    await box.sandbox.unpack(folder, files(a=b"1", b=b"2", kept=b"3"), **BOUNDS)
+    move = phases.Move(folder, f"{box.folder}/steps/one", keep=("kept",))
+    for moved in (2, 0):
+        result = await box.sandbox.run_phase(asked(prepare=[move]))
+        assert result.prepared == ({"op": "move", "moved": moved, "error": ""},)
+    paths = ("steps/one/a", "steps/one/b", "from/kept", "from/a")
+    reads = [phases.Read(f"{box.folder}/{path}", 10) for path in paths]
+    found = (await box.sandbox.run_phase(asked(read=reads))).files
+    assert [file.content for file in found.values()] == [b"1", b"2", b"3", b""]
+
+
+@case
+async def files_for_a_user_and_where_a_link_leads(box: Box) -> None:
+    """Only the model and the real helper's own tests can plant a link of somebody else's."""
+    unpack = phases.Unpack(f"{box.folder}/work", user=phases.User(uid=os.geteuid()), links="follow")
+    await box.sandbox.run_phase(asked(prepare=[unpack]), [files(file=b"x")])
+    read = phases.Read(f"{box.folder}/work/file", 10)
+    found = (await box.sandbox.run_phase(asked(read=[read]))).files
+    assert found[read.path].content == b"x"
+
+
+@case
 async def a_kept_stream_serves_phase_after_phase_and_the_copy(box: Box) -> None:
     async with box.raw() as line:
         for word in ("one", "two"):
@@ -399,12 +566,16 @@ async def a_kept_stream_ends_when_nothing_more_is_wanted(box: Box) -> None:
 
 
 @fresh
-async def no_more_phases_than_can_be_remembered(box: Box) -> None:
+async def old_phases_give_way_and_never_start_again(box: Box) -> None:
+    first, last = asked(), asked()
+    await box.sandbox.run_phase(first)
     for _ in range(64):
         await box.sandbox.run_phase(asked())
+    await box.sandbox.run_phase(last)
     with pytest.raises(errors.PhaseFailed) as caught:
-        await box.sandbox.run_phase(asked())
-    assert caught.value.reason == "TooManyPhases"
+        await box.sandbox.run_phase(first)
+    assert caught.value.reason == "Forgotten"
+    assert (await box.sandbox.run_phase(last)).nonce == last.nonce
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -474,6 +645,18 @@ async def a_file_goes_in_and_out(box: Box) -> None:
         back = await box.sandbox.pack([sandbox.Root(inside, "r")], sinks.ToDirectory(target, **BOUNDS), **BOUNDS)
         assert (target / "r" / "file").read_bytes() == content
         assert (back.entries, back.truncated, back.skipped_count) == (2, False, 0)
+
+
+@case
+async def a_root_may_be_packed_in_its_own_place_only(box: Box) -> None:
+    await box.sandbox.unpack(f"{box.folder}/logs", files(own=b"1", other=b"2"), **BOUNDS)
+    for only, more in ((True, {}), (False, {"logs/own": b"1"})):
+        own = sandbox.Root(f"{box.folder}/logs/own", "logs/below/kept", only=only)
+        target = box.local / str(only)
+        roots = [sandbox.Root(f"{box.folder}/logs", "logs"), own]
+        await box.sandbox.pack(roots, sinks.ToDirectory(target, **BOUNDS), **BOUNDS)
+        found = {str(path.relative_to(target)): path.read_bytes() for path in target.rglob("*") if path.is_file()}
+        assert found == {"logs/other": b"2", "logs/below/kept": b"1", **more}
 
 
 @case

@@ -73,7 +73,8 @@ class Extractor:
     def __init__(self, found: files.FileSystem, options: Mapping[str, Any]) -> None:
         self._files = found
         self._options = options
-        self._root = found.walk(files.split(options["path"]), replace=True)
+        self._root = options.get("root") or found.walk(files.split(options["path"]), replace=True)
+        self._owner = options.get("owner", (0, 0))
         self._bytes = 0
         self._brought: set[str] = set()
         self.entries = 0
@@ -104,9 +105,9 @@ class Extractor:
         name = "/".join(parts)
         if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
             return self.skipped.add(name, "special")
-        folder = self._files.walk(parts[:-1], replace=True, start=self._root)
+        folder = self._parent(parts[:-1])
         keep = self._options["fileMode"] == "keep"
-        owner = (member.uid, member.gid) if keep else (0, 0)
+        owner = (member.uid, member.gid) if keep else self._owner
         if member.isdir():
             made = self._files.walk([parts[-1]], replace=True, start=folder)
             made.mode = member.mode & 0o1777 if keep else member.mode & 0o777 | 0o555
@@ -129,6 +130,16 @@ class Extractor:
             self._files.place(folder, parts[-1], made_file)
             self._brought.add(name)
         return None
+
+    def _parent(self, parts: list[str]) -> files.Folder:
+        """The folder of an entry; what is made on the way is the owner's."""
+        at = self._root
+        for name in parts:
+            missing = not isinstance(at.children.get(name), files.Folder)
+            at = self._files.walk([name], replace=True, start=at)
+            if missing:
+                at.uid, at.gid = self._owner
+        return at
 
     def _mode(self, member: tarfile.TarInfo, name: str) -> int:
         if self._options["fileMode"] == "keep":

@@ -17,6 +17,12 @@ class Identity:
     gid: int = 0
     groups: tuple[int, ...] = ()
     home: str = "/"
+    name: str = ""
+
+    @property
+    def login(self) -> dict[str, str]:
+        """The variables that a login sets; without a name only HOME."""
+        return {"HOME": self.home, **({"USER": self.name, "LOGNAME": self.name} if self.name else {})}
 
     def wire(self) -> dict[str, Any]:
         return {"uid": self.uid, "gid": self.gid, "groups": list(self.groups), "home": self.home}
@@ -36,7 +42,7 @@ def lookup(files: FileSystem, user: Mapping[str, Any]) -> Identity:
         gids = [int(line[2]) for line in _lines(files, "/etc/group", 4) if line[0] == own]
         if not gids:
             raise UnknownUserError(f'unknown user "{name if name is not None else uid}:{own}"')
-        return Identity(number, gids[0], (), home)
+        return Identity(number, gids[0], (), home, found[0] if found else "")
     if found and user.get("gid") is None:
         members = [line for line in _lines(files, "/etc/group", 4) if found[0] in line[3].split(",")]
         groups = tuple(dict.fromkeys(int(line[2]) for line in members))
@@ -44,7 +50,7 @@ def lookup(files: FileSystem, user: Mapping[str, Any]) -> Identity:
         gid = user["gid"]
     if user.get("groups") is not None:
         groups = tuple(user["groups"])
-    return Identity(number, gid, groups, home)
+    return Identity(number, gid, groups, home, found[0] if found else "")
 
 
 def _lines(files: FileSystem, path: str, fields: int) -> Iterator[list[str]]:

@@ -5,14 +5,12 @@ result stays in the helper's memory, so the same request sent again attaches and
 """
 
 import base64
-import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from taskfold.protocol import PROTOCOL
+from taskfold.protocol import PROTOCOL, values
 
 HEAD_BYTES = 10 * 1024 * 1024
 TAIL_BYTES = 10 * 1024 * 1024
@@ -68,6 +66,14 @@ class CheckUser:
 
 
 @dataclass(frozen=True)
+class UserNamespace:
+    """The sandbox must be in a user namespace that does not map all users: the proof of the profile userns."""
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"op": "userNamespace"}
+
+
+@dataclass(frozen=True)
 class Reset:
     """Empty a folder that belongs to housekeeping; `keep` names top-level regular files that stay."""
 
@@ -76,6 +82,16 @@ class Reset:
 
     def to_wire(self) -> dict[str, Any]:
         return {"op": "reset", "path": self.path, "keep": list(self.keep)}
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Nothing may be at a path of housekeeping's; whatever is there goes."""
+
+    path: str
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"op": "remove", "path": self.path}
 
 
 @dataclass(frozen=True)
@@ -105,17 +121,39 @@ class Directory:
 
 
 @dataclass(frozen=True)
+class Move:
+    """Rename what lies in `path` into the folder `to`, root's alone; `keep` as of a `Reset`. Best effort: `error`."""
+
+    path: str
+    to: str
+    keep: tuple[str, ...] = ()
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"op": "move", "path": self.path, "to": self.to, "keep": list(self.keep)}
+
+
+@dataclass(frozen=True)
 class Unpack:
-    """Take the next archive of the payload and unpack it below `path`."""
+    """Take the next archive of the payload and unpack it below `path`.
+
+    `user`: whose the files and the folders made for them are; None: root's. `links`: `follow` goes where links of
+    root's lead and fails with `Prepare` at any other; an empty path is the image's own working directory then.
+    """
 
     path: str
     digest: str | None = None
     max_bytes: int = 4 * 1024**3
     max_entries: int = 200_000
     file_mode: Literal["normalise", "keep"] = "normalise"
+    user: User | None = None
+    links: Literal["replace", "follow"] = "replace"
 
     def to_wire(self) -> dict[str, Any]:
+        more: dict[str, Any] = {"user": self.user.to_wire()} if self.user is not None else {}
+        if self.links != "replace":
+            more["links"] = self.links
         return {
+            **more,
             "op": "unpack",
             "path": self.path,
             "digest": self.digest,
@@ -138,7 +176,7 @@ class Write:
         return {"op": "write", "path": self.path, "mode": self.mode, "base64": encoded}
 
 
-PrepareOp = Tools | CheckUser | Reset | Directory | Unpack | Write
+PrepareOp = Tools | CheckUser | UserNamespace | Reset | Remove | Directory | Move | Unpack | Write
 
 
 @dataclass(frozen=True)
@@ -160,8 +198,39 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Check:
+    """A program that is started again until it succeeds, as a health check is (the contract's healthcheck).
+
+    The first attempt begins at once. Failures of attempts that began within `start_period_seconds` do not count and
+    are followed by `start_interval_seconds`; any other counts, ends the check when there are `retries` of them (0:
+    one, C18), and is followed by `interval_seconds`. Each attempt has the run's `limit_seconds`.
+    """
+
+    interval_seconds: float
+    start_interval_seconds: float
+    start_period_seconds: float
+    retries: int
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "intervalSeconds": self.interval_seconds,
+            "startIntervalSeconds": self.start_interval_seconds,
+            "startPeriodSeconds": self.start_period_seconds,
+            "retries": self.retries,
+        }
+
+
+@dataclass(frozen=True)
 class Run:
-    """One program: its own session, killed as a group at `limit_seconds`."""
+    """One program: its own session, killed as a group at `limit_seconds`.
+
+    `check`: attempts until one succeeds; the result is that of the last. `settle_seconds`: the program goes on beside
+    what follows, for as long as the sandbox lives; the next run begins when it has ended, or so many seconds later. Its
+    end is in the results of all phases that end later (`PhaseResult.background`). If it does not end well while its own
+    phase goes on, no further run of that is started and a check gives up, unless `continue_on_failure`.
+    `make_cwd`: folders that `cwd` lacks are made, root's, along the image's links. `own_env`: `env` (and HOME) is all
+    that it gets, not what the container has beside it.
+    """
 
     name: str
     argv: tuple[str, ...]
@@ -171,6 +240,10 @@ class Run:
     user: User | None = None
     limit_seconds: float | None = None
     continue_on_failure: bool = True
+    check: Check | None = None
+    settle_seconds: float | None = None
+    make_cwd: bool = False
+    own_env: bool = False
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -182,6 +255,10 @@ class Run:
             "limitSeconds": self.limit_seconds,
             "output": self.output.to_wire(),
             "continueOnFailure": self.continue_on_failure,
+            "check": self.check.to_wire() if self.check else None,
+            "background": {"settleSeconds": self.settle_seconds} if self.settle_seconds is not None else None,
+            "makeCwd": self.make_cwd,
+            "ownEnv": self.own_env,
         }
 
 
@@ -209,6 +286,8 @@ class PhaseRequest:
     idle_seconds: int = 30
     keep: bool = False
     """After the end the helper waits for another request on the same stream."""
+    limit_seconds: float | None = None
+    """All runs together: the one that goes on then is killed, and none is started after."""
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -219,6 +298,7 @@ class PhaseRequest:
             "idleSeconds": self.idle_seconds,
             "keep": self.keep,
             "prepare": [op.to_wire() for op in self.prepare],
+            "limitSeconds": self.limit_seconds,
             "runs": [run.to_wire() for run in self.runs],
             "read": [read.to_wire() for read in self.read],
         }
@@ -248,7 +328,8 @@ class ReadFile:
 class RunResult:
     """How one program ended. `return_code` is None when a signal ended it or it never started.
 
-    `oom_kills`: processes that the container's memory limit killed meanwhile, whoever had started them.
+    `oom_kills`: processes that the container's memory limit killed meanwhile, whoever had started them. `attempts`: how
+    often it was started; more than once only for a check, whose `seconds` are those of all attempts and pauses.
     """
 
     name: str
@@ -262,6 +343,7 @@ class RunResult:
     output_error: str | None
     inline: bytes = field(default=b"", repr=False)
     oom_kills: int = 0
+    attempts: int = 1
 
     @property
     def succeeded(self) -> bool:
@@ -269,8 +351,19 @@ class RunResult:
 
 
 @dataclass(frozen=True)
+class BackgroundEnd:
+    """How a run ended that went on beside others; `nonce` is that of the phase that began it."""
+
+    nonce: str
+    run: RunResult
+
+
+@dataclass(frozen=True)
 class PhaseResult:
-    """The end of a phase. The same for everyone who asks, however often."""
+    """The end of a phase. The same for everyone who asks, however often.
+
+    `background`: which runs of this sandbox that went on beside others had ended by then.
+    """
 
     nonce: str
     started_at: str
@@ -278,6 +371,9 @@ class PhaseResult:
     prepared: tuple[Mapping[str, Any], ...]
     runs: tuple[RunResult, ...]
     files: Mapping[str, ReadFile]
+    background: tuple[BackgroundEnd, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the operator has to say about it, for people; nothing of this comes from the helper."""
 
     def run(self, name: str) -> RunResult | None:
         return next((run for run in self.runs if run.name == name), None)
@@ -285,59 +381,55 @@ class PhaseResult:
     def missing_tools(self) -> tuple[str, ...]:
         return tuple(tool for op in self.prepared if op.get("op") == "tools" for tool in op.get("missing") or ())
 
+    @property
+    def upload_seconds(self) -> float | None:
+        """How long its archives took, from the request for each to its last file; None: it had none."""
+        took = [op["seconds"] for op in self.prepared if op.get("op") == "unpack" and "seconds" in op]
+        return sum(values.finite(each) for each in took) if took else None
+
+    def dropped(self) -> tuple[str, ...]:
+        """Names that a reset was to keep, of what was no regular file."""
+        return tuple(name for op in self.prepared if op.get("op") == "reset" for name in op.get("dropped") or ())
+
 
 def parse_result(nonce: str, wire: Mapping[str, Any]) -> PhaseResult:
     """The `result` of a `done` event. Raises ProtocolError when a field is missing or of another shape."""
     try:
         return PhaseResult(
             nonce=nonce,
-            started_at=parse_time(wire["startedAt"]),
-            ended_at=parse_time(wire["endedAt"]),
+            started_at=values.parse_time(wire["startedAt"]),
+            ended_at=values.parse_time(wire["endedAt"]),
             prepared=tuple(dict(op) for op in wire.get("prepared") or ()),
             runs=tuple(_run_result(run) for run in wire.get("runs") or ()),
             files={file["path"]: _read_file(file) for file in wire.get("files") or ()},
+            background=tuple(_background(end) for end in wire.get("background") or ()),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProtocolError(f"the helper's result has an unexpected shape: {error!r}") from error
-
-
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-
-
-def parse_time(value: object) -> str:
-    """A time as the helper writes it, unchanged. ValueError if it is none."""
-    if not isinstance(value, str) or not _TIME.fullmatch(value):
-        raise ValueError(f"{value!r} is not a time")
-    return value
-
-
-def _whole(value: object) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise ValueError(f"{value!r} is not a whole number")
-    return value
-
-
-def _finite(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is not a finite number")
-    return float(value)
 
 
 def _run_result(wire: Mapping[str, Any]) -> RunResult:
     output = wire.get("output") or {}
     return RunResult(
         name=wire["name"],
-        return_code=_whole(wire.get("returnCode")),
-        signal=_whole(wire.get("signal")),
-        seconds=_finite(wire["seconds"]),
+        return_code=values.whole(wire.get("returnCode")),
+        signal=values.whole(wire.get("signal")),
+        seconds=values.finite(wire["seconds"]),
         timed_out=bool(wire.get("timedOut")),
         start_error=wire.get("startError"),
         output_bytes=int(output.get("bytes") or 0),
         output_gap=bool(output.get("gap")),
         output_error=output.get("error"),
         inline=base64.b64decode(output.get("inline") or "", validate=True),
-        oom_kills=_whole(wire.get("oomKills")) or 0,
+        oom_kills=values.whole(wire.get("oomKills")) or 0,
+        attempts=values.whole(wire.get("attempts")) or 0,
     )
+
+
+def _background(wire: Mapping[str, Any]) -> BackgroundEnd:
+    if not isinstance(wire["nonce"], str):
+        raise ValueError(f"{wire['nonce']!r} is not a nonce")
+    return BackgroundEnd(wire["nonce"], _run_result(wire["run"]))
 
 
 def _read_file(wire: Mapping[str, Any]) -> ReadFile:
