@@ -109,10 +109,65 @@ BROKEN = {
     "two embedded trajectories of one id": trajectory(
         subagent_trajectories=[trajectory(trajectory_id="s"), trajectory(trajectory_id="s")]
     ),
+    "a reference by session alone": trajectory(
+        steps=[step(observation={"results": [{"subagent_trajectory_ref": [{"session_id": "s"}]}]})]
+    ),
+    "an unknown field of a reference": trajectory(
+        steps=[step(observation={"results": [{"subagent_trajectory_ref": [{"trajectory_id": "s", "x": 1}]}]})]
+    ),
+    "an unknown field of the totals": trajectory(final_metrics={"x": 1}),
+    "an unknown field of an image": trajectory(
+        steps=[step(message=[{"type": "image", "source": {"media_type": "image/png", "path": "p", "x": 1}}])]
+    ),
+    "tokens that are a fraction": trajectory(steps=[step(metrics={"prompt_tokens": 1.5})]),
+    "tokens that are a text": trajectory(steps=[step(metrics={"prompt_tokens": "1"})]),
+    "tokens that are a boolean": trajectory(steps=[step(metrics={"prompt_tokens": True})]),
+    "negative totals": trajectory(final_metrics={"total_cached_tokens": -1}),
+    "an image with a text": trajectory(
+        steps=[step(message=[{"type": "image", "text": "t", "source": {"media_type": "image/png", "path": "p"}}])]
+    ),
+    "a result with a broken part": trajectory(steps=[step(observation={"results": [{"content": [{"type": "x"}]}]})]),
+    "a day that is none": trajectory(steps=[step(timestamp="2026-02-30T00:00:00Z")]),
     "a broken embedded trajectory": trajectory(subagent_trajectories=[trajectory(trajectory_id="s", steps=[])]),
     "a list": [],
     "null": None,
 }
+
+
+WHERE = {
+    "of the document": (trajectory(planted=1), "planted: Extra inputs are not permitted"),
+    "of a step": (trajectory(steps=[step(), step(step_id=2, other=1)]), "steps.1.other: Extra inputs"),
+    "of the whole": (trajectory(steps=[step(step_id=2)]), "^the steps are not numbered"),
+    "of the version": (trajectory(schema_version="ATIF-v1.8"), "schema_version: Input should be 'ATIF-v1.0'"),
+    "of an inner step": (
+        trajectory(steps=[step(observation={"results": [{"source_call_id": "c"}]})]),
+        "^steps.0: a result answers a call of another step",
+    ),
+}
+
+
+@pytest.mark.parametrize(("document", "says"), WHERE.values(), ids=WHERE)
+def test_the_error_names_the_first_field_that_is_wrong(document, says):
+    with pytest.raises(atif.InvalidTrajectoryError, match=says):
+        parse(document)
+
+
+def test_an_error_is_short_and_printable_and_quotes_no_value():
+    document = trajectory(steps=[step(message=["s3cr3t"])], **{"x\n" * 4000: "s3cr3t"})
+    with pytest.raises(atif.InvalidTrajectoryError) as raised:
+        parse(document)
+    assert "s3cr3t" not in str(raised.value)
+    assert str(raised.value).isprintable()
+    with pytest.raises(atif.InvalidTrajectoryError) as raised:
+        parse(trajectory(**{"x\n" * 4000: 1}))
+    assert len(str(raised.value)) < 300
+    assert str(raised.value).isprintable()
+
+
+@pytest.mark.parametrize("minor", range(7))
+def test_a_reference_by_session_is_enough_before_1_7(minor):
+    result = {"subagent_trajectory_ref": [{"session_id": "s"}]}
+    assert parse(trajectory(schema_version=f"ATIF-v1.{minor}", steps=[step(observation={"results": [result]})]))
 
 
 @pytest.mark.parametrize("document", BROKEN.values(), ids=BROKEN)

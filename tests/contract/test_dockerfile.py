@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskfold.contract import dockerfile, errors
-from taskfold.contract.dockerfile import ImageConfig, Mode
+from taskfold.contract.dockerfile import ImageConfig, Mode, RunLine
 
 BASE = ImageConfig(
     env={"PATH": "/bin", "HOME": "/root"}, workdir="/srv", user="www", entrypoint=("run",), cmd=("serve",)
@@ -19,7 +19,7 @@ def parse(*lines):
 def applied(*lines, base=BASE):
     parsed = parse("FROM base:1", *lines)
     assert parsed.mode is Mode.PULL, parsed.because
-    return dockerfile.apply(parsed.pull, base)
+    return dockerfile.apply(parsed.instructions, base)
 
 
 def test_a_from_alone_leaves_the_base_as_it_is():
@@ -40,7 +40,7 @@ def test_a_from_alone_leaves_the_base_as_it_is():
     ],
 )
 def test_the_base_is_taken_as_written(line, base):
-    assert parse(line).pull.base == base
+    assert parse(line).instructions.base == base
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ def test_cmd_brackets_and_labels_change_nothing():
 
 def test_the_escape_directive_is_followed():
     parsed = dockerfile.parse(b"# escape=`\nFROM a\nENV A=\\x `\n  B=`$A\n")
-    assert dockerfile.apply(parsed.pull, ImageConfig()).env == {"A": "\\x", "B": "$A"}
+    assert dockerfile.apply(parsed.instructions, ImageConfig()).env == {"A": "\\x", "B": "$A"}
 
 
 def test_a_directive_after_a_comment_is_a_comment():
     parsed = dockerfile.parse(b"# hello\n# escape=`\nFROM a\nENV A=1 \\\n B=2\n")
-    assert dockerfile.apply(parsed.pull, ImageConfig()).env == {"A": "1", "B": "2"}
+    assert dockerfile.apply(parsed.instructions, ImageConfig()).env == {"A": "1", "B": "2"}
 
 
 def test_the_base_that_is_given_is_never_changed():
@@ -145,12 +145,59 @@ def test_the_base_that_is_given_is_never_changed():
 )
 def test_anything_else_needs_a_build_and_the_line_is_named(lines, because):
     parsed = parse(*lines)
-    assert (parsed.mode, parsed.pull, parsed.because) == (Mode.BUILD, None, because)
+    assert (parsed.mode, parsed.instructions, parsed.because) == (Mode.BUILD, None, because)
+
+
+def overlaid(*lines, base=BASE):
+    parsed = parse("FROM base:1", *lines)
+    assert (parsed.mode, parsed.instructions.overlay) == (Mode.OVERLAY, True)
+    return dockerfile.overlays(parsed.instructions, base)
 
 
 def test_run_lines_make_it_an_overlay():
     parsed = parse("FROM a", "ENV A=1", "RUN x \\", "  && y", "WORKDIR /x", "RUN z")
-    assert (parsed.mode, parsed.pull, parsed.because) == (Mode.OVERLAY, None, "line 3: RUN")
+    assert (parsed.mode, parsed.because) == (Mode.OVERLAY, "line 3: RUN")
+    assert [step.text for step in parsed.instructions.steps if isinstance(step, RunLine)] == ["x   && y", "z"]
+
+
+def test_a_run_line_has_what_is_in_effect_there():
+    first, second, third = overlaid(
+        "ENV A=1", "RUN one", "USER app", "WORKDIR sub", "ENV A=2 B=$A", "RUN two", "USER root", "RUN three", "ENV C=1"
+    )
+    assert [each.run.line for each in (first, second, third)] == [3, 7, 9]
+    assert (first.config.env, first.config.user, first.config.workdir) == ({**BASE.env, "A": "1"}, "www", "/srv")
+    assert (second.config.env, second.config.user) == ({**BASE.env, "A": "2", "B": "1"}, "app")
+    assert (second.config.workdir, third.config.user) == ("/srv/sub", "root")
+    assert "C" not in third.config.env
+
+
+def test_what_an_overlay_sets_is_set_as_in_a_build():
+    parsed = parse("FROM base:1", "ENV A=1", "RUN x", "WORKDIR /app", "USER app", "ENTRYPOINT []")
+    assert dockerfile.apply(parsed.instructions, BASE) == ImageConfig({**BASE.env, "A": "1"}, "/app", "app")
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "argv"),
+    [
+        ("RUN echo $A 'b c'", "echo $A 'b c'", ()),
+        ('RUN ["echo", "$A"]', '["echo", "$A"]', ("echo", "$A")),
+        ("RUN [ -e /x ]", "[ -e /x ]", ()),
+        ("RUN []", "[]", ()),
+        ('RUN ["a", 1]', '["a", 1]', ()),
+        ("RUN echo $((1 << 2))", "echo $((1 << 2))", ()),
+        ("RUN cat <<< word", "cat <<< word", ()),
+        ("RUN a \\\n  # a comment\n  && b", "a   && b", ()),
+    ],
+)
+def test_both_forms_of_run(line, text, argv):
+    (found,) = overlaid(line)
+    assert (found.run.text, found.run.argv) == (text, argv)
+
+
+def test_a_great_many_run_lines_need_a_build():
+    assert parse("FROM a", *["RUN x"] * 64).mode is Mode.OVERLAY
+    parsed = parse("FROM a", *["RUN x"] * 65)
+    assert (parsed.mode, parsed.because) == (Mode.BUILD, "line 66: more than 64 RUN lines")
 
 
 @pytest.mark.parametrize(
@@ -171,6 +218,9 @@ def test_run_lines_make_it_an_overlay():
         (["FROM a", "ENV =1"], 'line 2: ENV: "=1" is not name=value'),
         (["FROM a", 'ENV A="x'], 'line 2: ENV: a quote (") is not closed'),
         (["FROM a", "USER"], "line 2: USER: has no argument"),
+        (["FROM a", "RUN"], "line 2: RUN: has no argument"),
+        (["FROM a", "RUN a\0b"], "line 2: RUN: has a NUL byte"),
+        (["FROM a", 'RUN [""]'], "line 2: RUN: names no program"),
         (["FROM a", "", "# x", "WORKDIR 'a"], "line 4: WORKDIR: a quote (') is not closed"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
@@ -216,32 +266,13 @@ def test_an_oci_configuration_is_read():
             "Entrypoint": ["e"],
             "Cmd": None,
             "Healthcheck": {"Test": ["CMD", "x"]},
+            "Shell": ["/bin/bash", "-c"],
         }
     )
     assert config == ImageConfig(
-        {"PATH": "/bin", "A": "x=y", "EMPTY": ""}, "/w", "app", ("e",), (), {"Test": ["CMD", "x"]}
+        {"PATH": "/bin", "A": "x=y", "EMPTY": ""}, "/w", "app", ("e",), (), {"Test": ["CMD", "x"]}, ("/bin/bash", "-c")
     )
     assert dockerfile.image_config({}) == ImageConfig()
-
-
-@pytest.mark.parametrize(
-    ("config", "what"),
-    [
-        (ImageConfig(entrypoint=("x",)), "ENTRYPOINT"),
-        (ImageConfig(healthcheck={"Test": ["CMD-SHELL", "x"]}), "HEALTHCHECK"),
-    ],
-)
-def test_a_recorded_entrypoint_or_healthcheck_is_not_supported_yet(config, what):
-    with pytest.raises(errors.TaskError) as caught:
-        dockerfile.check_record(config, "python:3")
-    assert caught.value.unsupported
-    assert f"the {what} of python:3" in str(caught.value)
-
-
-@pytest.mark.parametrize("healthcheck", [None, {}, {"Test": []}, {"Test": ["NONE"]}])
-def test_a_record_without_them_is_let_pass(healthcheck):
-    dockerfile.check_record(ImageConfig(cmd=("x",), healthcheck=healthcheck), "python:3")
-    dockerfile.check_record(applied("ENTRYPOINT []"), "python:3")
 
 
 LINES = st.lists(
@@ -260,10 +291,12 @@ def test_any_text_is_a_dockerfile_or_a_task_error(text):
     except errors.TaskError as error:
         assert str(error).encode()
         return
-    assert (parsed.pull is not None) == (parsed.mode is Mode.PULL)
+    assert (parsed.instructions is None) == (parsed.mode is Mode.BUILD)
     assert bool(parsed.because) == (parsed.mode is not Mode.PULL)
-    if parsed.pull is not None:
-        config = dockerfile.apply(parsed.pull, BASE)
+    if parsed.instructions is not None:
+        assert parsed.instructions.overlay == (parsed.mode is Mode.OVERLAY)
+        assert parsed.instructions.overlay == bool(dockerfile.overlays(parsed.instructions, BASE))
+        config = dockerfile.apply(parsed.instructions, BASE)
         assert config.workdir.startswith("/")
         assert set(BASE.env) <= set(config.env)
 

@@ -144,3 +144,43 @@ def test_resolving_keeps_the_names_and_changes_whole_templates_only(table, host,
     for name, value in table.items():
         if not (value.startswith("${") and value.endswith("}")):
             assert resolved[name] == value
+
+
+def test_the_tables_of_steps_and_of_a_separate_verifier_are_looked_at_too():
+    task = TaskToml.model_validate(
+        {
+            "verifier": {"environment": {"env": {"A": "${JUDGE}"}}},
+            "steps": [
+                {"name": "one"},
+                {"name": "two", "verifier": {"env": {"B": "${JUDGE}", "C": "${NOWHERE}", "D": "${HOST}"}}},
+            ],
+        }
+    )
+    with pytest.raises(errors.MissingVariable) as caught:
+        environment.resolve_task(task, {"HOST": "h"}, secrets={"JUDGE": "s"})
+    assert caught.value.missing == {
+        "verifier.environment.env.A": "JUDGE",  # a secret fills the tables of verifiers, not of sandboxes
+        "steps[1].verifier.env.C": "NOWHERE",
+    }
+
+
+LONGEST = environment.MAX_VARIABLE - len("A=") - 1
+UNUSABLE = {
+    "a NUL": ({"A": "${X}"}, "a\0b", "verifier.env.A: is filled with a text that has a NUL"),
+    "too long": ({"A": "${X}"}, "x" * (LONGEST + 1), "verifier.env.A: is filled with 131,073 bytes, name included"),
+    "too long in bytes": ({"A": "${X}"}, "ü" * (LONGEST // 2 + 1), "verifier.env.A: is filled with"),
+    "too much": (dict.fromkeys("ABCDE", "${X}"), "x" * (LONGEST - 1), "verifier.env: has 655,355 bytes"),
+}
+
+
+@pytest.mark.parametrize(("table", "value", "says"), UNUSABLE.values(), ids=UNUSABLE)
+def test_what_linux_takes_for_no_variable_is_refused_before_anything_starts(table, value, says):
+    with pytest.raises(errors.TaskError) as raised:
+        environment.resolve_task(config(verifier=table), {}, secrets={"X": value})
+    assert says in str(raised.value)
+    assert value[:9] not in str(raised.value)
+
+
+def test_the_longest_variable_is_taken():
+    found = environment.resolve_task(config(verifier={"A": "${X}"}), {"X": "x" * LONGEST})
+    assert len(found.verifier["A"]) == LONGEST

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from taskfold.contract import fields, shape
+from taskfold.contract.dataset import DatasetToml
 from taskfold.contract.task_toml import TaskToml
 from taskfold.contract.values import Status
 
@@ -17,8 +18,8 @@ def row(path):
     ("path", "type", "default", "status"),
     [
         ("agent.timeout_sec", "number", "`28800`", "supported"),
-        ("environment.gpus", "integer", "unset", "refused for now"),
-        ("environment.healthcheck.retries", "integer", "`3`", "refused for now"),
+        ("environment.gpus", "integer", "unset", "supported"),
+        ("environment.healthcheck.retries", "integer", "`3`", "supported"),
         ("environment.os", "`linux`, `windows`", "`linux`", "supported: `linux`; `windows` is refused"),
         ("agent.allowed_hosts", "array of strings", "unset", "refused"),
         ("verifier.env", "table of strings", "`{}`", "supported"),
@@ -26,7 +27,7 @@ def row(path):
         ("verifier.collect.command", "string", "required", "supported"),
         ("task.authors.name", "string", "required", "read, without effect"),
         ("environment.memory", "", "", "deprecated"),
-        ("steps.min_reward", "number or table of numbers", "unset", "refused for now"),
+        ("steps.min_reward", "number or table of numbers", "unset", "supported"),
         ("artifacts.source", "string", "required", "refused for now"),
     ],
 )
@@ -36,9 +37,17 @@ def test_a_key_of_the_reference(path, type, default, status):  # noqa: A002
     assert field.meaning
 
 
-def test_no_key_is_listed_twice():
-    paths = [field.path for field in fields.fields()]
+@pytest.mark.parametrize("model", [TaskToml, DatasetToml])
+def test_no_key_is_listed_twice(model):
+    paths = [field.path for field in fields.fields(model)]
     assert len(paths) == len(set(paths))
+
+
+def test_the_keys_of_a_dataset_are_listed_by_their_tables():
+    text = fields.markdown(DatasetToml)
+    assert '### [gym.tasks."<id>".verifier]' in text
+    assert "| `timeout_multiplier` | number | `1` | supported |" in text
+    assert "cpus |" not in text
 
 
 def test_what_the_reference_calls_refused_for_now_is_refused():

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from tests.contract import build
 from tests.contract.build import IMAGE, load, refusal, toml
 
-from taskfold.contract import dockerfile, errors, folder, loader, toml_file
+from taskfold.contract import dialect, dockerfile, errors, folder, layout, loader, toml_file
 from taskfold.contract.loader import ImageSource
+from taskfold.contract.task_toml import VerifierMode
 
 DOCKERFILE = "environment/Dockerfile"
 NO_IMAGE = {"task.toml": ""}
@@ -74,7 +75,7 @@ def test_a_task_with_everything_that_is_supported():
         ({"task.toml": b"\xff"}, "task.toml", "is not UTF-8 text"),
         ({"task.toml": ""}, "task.toml", "no image is named"),
         ({"task.toml": b"#" * (toml_file.MAX_BYTES + 1)}, "task.toml", "is larger than 524,288 bytes"),
-        ({"instruction.md": b"x" * (loader.MAX_INSTRUCTION_BYTES + 1)}, "instruction.md", "is larger than"),
+        ({"instruction.md": b"x" * (layout.MAX_INSTRUCTION_BYTES + 1)}, "instruction.md", "is larger than"),
         ({**NO_IMAGE, DOCKERFILE: b"#" * (dockerfile.MAX_BYTES + 1)}, DOCKERFILE, "is larger than"),
         ({**NO_IMAGE, DOCKERFILE: ""}, DOCKERFILE, "is empty"),
     ],
@@ -90,15 +91,7 @@ def test_a_broken_folder_is_refused(files, file, problem):
 @pytest.mark.parametrize(
     ("files", "file"),
     [
-        ({"tests/test.sh": None, "tests/verifier.py": ""}, "tests/verifier.py"),
-        ({"solution/answer.md": "42"}, "solution/answer.md"),
         ({"environment/docker-compose.yaml": ""}, "environment/docker-compose.yaml"),
-        ({"steps/one/instruction.md": ""}, "steps/one/instruction.md"),
-        (
-            {"steps/one/instruction.md": "", "instruction.md": None, "tests/test.sh": None},
-            "steps/one/instruction.md",
-        ),
-        ({**NO_IMAGE, DOCKERFILE: "FROM a\nRUN x"}, DOCKERFILE),
         ({**NO_IMAGE, DOCKERFILE: "FROM a\nCOPY x y"}, DOCKERFILE),
         ({**NO_IMAGE, DOCKERFILE: 'FROM a\nENTRYPOINT ["x"]'}, DOCKERFILE),
         ({**NO_IMAGE, DOCKERFILE: "ARG X=1\nFROM a:$X"}, DOCKERFILE),
@@ -118,6 +111,7 @@ def test_not_supported_yet(files, file):
         {"tests/Dockerfile": "FROM x", "tests/docker-compose.yaml": "services: {}"},
         {"tests/verifier.py": "a helper"},
         {"solution/answer.md": "42", "solution/solve.sh": ""},
+        {"task_data.json": '{"a": [1, null, "x"]}'},
         {"README.md": "x", "dataset.toml": "[", "verifier.py": "x"},
         {"tests/test.sh": ""},
     ],
@@ -130,9 +124,10 @@ def test_what_is_harmless_is_let_pass_in_silence(files):
 @pytest.mark.parametrize(
     ("files", "warning"),
     [
-        ({"task_data.json": "{}"}, "task_data.json: is not read yet"),
-        ({"trajectory.json": "{}"}, "trajectory.json: is not read yet"),
-        ({"solution/notes.md": ""}, "solution/: has no solve.sh"),
+        ({"task_data.json": '{"a": 1, "b": {"a": 1}, "a": 2}'}, 'task_data.json: "a" stands twice'),
+        ({"trajectory.json": "{}"}, "trajectory.json: an agent's earlier work is not continued"),
+        ({"solution/notes.md": ""}, "solution/: has neither solve.sh nor answer.md"),
+        ({"steps/one/instruction.md": ""}, "steps/one/: no [[steps]] of task.toml names it"),
         (toml("agent.colour = 1"), "task.toml: agent.colour is not a key"),
         ({DOCKERFILE: "FROM other:1"}, 'is FROM "other:1", not FROM docker_image'),
         ({DOCKERFILE: "FROM"}, "docker_image is used without it"),
@@ -142,6 +137,33 @@ def test_what_is_harmless_is_let_pass_in_silence(files):
 def test_what_is_ignored_is_one_warning(files, warning):
     (found,) = load(files).warnings
     assert warning in found
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ['verifier.environment_mode = "separate"'],
+        ["verifier.environment = {os = 'windows'}"],
+        ['verifier.environment_mode = "separate"', 'steps = [{name = "a", verifier = {environment = {}}}]'],
+    ],
+)
+def test_the_mode_of_the_run_is_decided_before_anything_is_refused(lines):
+    source = build.folder(toml(*lines) | {"steps/a/instruction.md": ""})
+    task = loader.load(source, task_id="x", terms=loader.Terms(VerifierMode.SHARED))
+    assert task.config.verifier.mode is VerifierMode.SHARED
+    assert {step.config.verifier.mode for step in task.steps} <= {VerifierMode.SHARED}
+    with pytest.raises(errors.TaskError, match="separate sandbox"):
+        loader.load(build.folder(), task_id="x", terms=loader.Terms(VerifierMode.SEPARATE))
+
+
+def test_the_harbor_dialect_knows_no_python_verifier_and_no_answer():
+    terms = loader.Terms(rules=dialect.HARBOR)
+    source = build.folder({"solution/answer.md": "42"})
+    assert loader.load(source, task_id="x", terms=terms).solution is None
+    for path in ("tests/verifier.py", "dataset/verifier.py"):
+        with pytest.raises(errors.TaskError, match="is missing") as caught:
+            loader.load(build.folder({"tests/test.sh": None, path: ""}), task_id="x", terms=terms)
+        assert "verifier.py" not in caught.value.remedy
 
 
 def test_a_leading_canary_is_not_sent_to_the_agent():
@@ -170,8 +192,15 @@ def test_any_other_dockerfile_beside_docker_image_contributes_nothing(text):
     assert load({DOCKERFILE: text}).image == ImageSource(IMAGE)
 
 
+def test_run_lines_are_kept_to_be_run_at_seed():
+    image = load({**NO_IMAGE, DOCKERFILE: "FROM python:3\nRUN x\n"}).image
+    assert image.reference == "python:3"
+    assert image.dockerfile is not None
+    assert [each.run.text for each in dockerfile.overlays(image.dockerfile, dockerfile.ImageConfig())] == ["x"]
+
+
 def test_the_line_that_asks_for_a_build_is_named():
-    assert "line 2: RUN asks for RUN lines at seed" in str(refusal({**NO_IMAGE, DOCKERFILE: "FROM a\nRUN x"}))
+    assert "line 2: COPY asks for building an image" in str(refusal({**NO_IMAGE, DOCKERFILE: "FROM a\nCOPY x y"}))
 
 
 # sizes
@@ -205,7 +234,7 @@ def test_check_finds_every_problem_and_every_warning():
     files = toml("agent.timeout_sec = 0") | {
         "instruction.md": None,
         "tests/test.sh": None,
-        "task_data.json": "{}",
+        "trajectory.json": "{}",
     }
     findings = loader.check(build.folder(files), task_id="x")
     assert findings.task is None
@@ -214,9 +243,9 @@ def test_check_finds_every_problem_and_every_warning():
 
 
 def test_broken_things_come_before_what_is_not_supported_yet():
-    error = refusal(toml("environment.gpus = 1") | {"instruction.md": None, "solution/answer.md": ""})
+    error = refusal(toml('artifacts = ["/a"]') | {"instruction.md": None, "environment/docker-compose.yaml": ""})
     assert [each.unsupported for each in (error, *error.others)] == [False, True, True]
-    image = {"task.toml": 'agent.user = "a:b"', DOCKERFILE: "FROM a\nRUN x"}
+    image = {"task.toml": 'agent.user = "a:b"', DOCKERFILE: "FROM a\nCOPY b c"}
     assert [each.file for each in (refusal(image), *refusal(image).others)] == ["task.toml", DOCKERFILE]
 
 

@@ -151,7 +151,8 @@ def test_an_unknown_key_is_a_warning_with_its_dotted_path():
         "task.toml: steps[0].agent.foo is not a key of the format and is ignored",
         "task.toml: unknown is not a key of the format and is ignored",
         'task.toml: verifier.collect[0]."odd key" is not a key of the format and is ignored',
-        "task.toml: verifier.inputs is not a key of the format and is ignored",
+        "task.toml: verifier.inputs is not a key of the format and is ignored; sidecar inputs stand in the dataset's "
+        "dataset.toml",
         "task.toml: verifier.timout_sec is not a key of the format and is ignored (did you mean timeout_sec?)",
     ]
 

@@ -2,7 +2,7 @@
 
 Guarantees: `parse` accepts any bytes and returns a trajectory only when every level of it is valid: known
 fields only, steps numbered without gaps, tool results that answer calls of their own step. Versions 1.0 to
-1.6 are subsets of 1.7 and are read as such.
+1.6 are read too: 1.7 only adds fields to them, and one rule about references to other trajectories.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 VERSION = "ATIF-v1.7"
 VERSIONS = tuple(f"ATIF-v1.{minor}" for minor in range(8))
+MAX_PATH = 200
+"""Characters of a field's path in a message."""
 
 
 class _Strict(BaseModel):
@@ -161,6 +163,17 @@ class Trajectory(_Strict):
         return self
 
     @model_validator(mode="after")
+    def _references_lead_somewhere(self) -> Self:
+        """From 1.7 on a session_id does not: several trajectories of one run may share it."""
+        if self.schema_version == VERSION:
+            for index, step in enumerate(self.steps):
+                results = step.observation.results if step.observation else ()
+                references = (each for result in results for each in result.subagent_trajectory_ref or ())
+                if any(each.trajectory_id is None and each.trajectory_path is None for each in references):
+                    raise ValueError(f"steps.{index} refers to a trajectory without its trajectory_id or path")
+        return self
+
+    @model_validator(mode="after")
     def _subagents_have_names(self) -> Self:
         names = [inner.trajectory_id for inner in self.subagent_trajectories or ()]
         if None in names or len(set(names)) != len(names):
@@ -169,7 +182,7 @@ class Trajectory(_Strict):
 
 
 class InvalidTrajectoryError(ValueError):
-    """The text says what is wrong."""
+    """The text says where and what the first problem is; it quotes names of fields, never their values."""
 
 
 def parse(content: bytes) -> dict[str, Any]:
@@ -178,13 +191,19 @@ def parse(content: bytes) -> dict[str, Any]:
         document = json.loads(content.decode(), parse_constant=_no_constant)
         Trajectory.model_validate(document)
     except pydantic.ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InvalidTrajectoryError(f"{where}: {first['msg']}") from None
+        raise InvalidTrajectoryError(_first(error)) from None
     except (ValueError, RecursionError) as error:
         raise InvalidTrajectoryError(f"is not JSON: {error}") from None
     assert isinstance(document, dict)  # noqa: S101 - the model takes nothing else
     return document
+
+
+def _first(error: pydantic.ValidationError) -> str:
+    """The first problem: where and what. A field's name is the agent's word, and as long as it likes."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = "".join(c if c.isprintable() else "?" for c in ".".join(str(part) for part in first["loc"]))
+    problem = first["msg"].removeprefix("Value error, ")
+    return f"{where[:MAX_PATH]}: {problem}" if where else problem
 
 
 def _no_constant(token: str) -> NoReturn:

@@ -17,12 +17,17 @@ from taskfold.contract import errors, folder
 
 CHUNK = 2**18
 
-USED_FILES = frozenset({"task.toml", "instruction.md", "task_data.json", "trajectory.json"})
+DATASET_VERIFIER = "dataset/verifier.py"
+DATASET_SETTINGS = "dataset/settings.json"
+"""What a dataset adds to a task: `effective` puts them there, and takes away what a folder has of these names."""
+USED_FILES = frozenset(
+    {"task.toml", "instruction.md", "task_data.json", "trajectory.json", DATASET_VERIFIER, DATASET_SETTINGS}
+)
 USED_FOLDERS = ("environment/", "tests/", "solution/", "steps/")
 
 
 def is_used(path: str) -> bool:
-    """Whether the contract reads this file of a task folder; a README beside task.toml is not read."""
+    """Whether the contract reads this file of an effective folder; a README beside task.toml is not read."""
     return path in USED_FILES or path.startswith(USED_FOLDERS)
 
 
@@ -44,11 +49,13 @@ def task_digest(source: folder.Folder) -> str:
 
 
 def write_snapshot(source: folder.Folder, out: BinaryIO) -> str:
-    """Write the used files as an uncompressed tar (PAX, sorted, owner 0, time 0); the digest of what was
-    written.
-    """
+    """Write the used files as an uncompressed tar; the digest of what was written."""
+    return write_tar(used(source), out)
+
+
+def write_tar(view: folder.Folder, out: BinaryIO) -> str:
+    """Write all files as an uncompressed tar (PAX, sorted, owner 0, time 0); the digest of what was written."""
     task = hashlib.sha256()
-    view = used(source)
     written = 0
     for entry in view.entries():
         header = _header(entry)

@@ -1,8 +1,8 @@
-"""environment/Dockerfile: which mode it needs, and in pull mode what it sets.
+"""environment/Dockerfile: which mode it needs, and in the modes without a build what it says.
 
 *pull*: FROM with WORKDIR, ENV, USER, LABEL (and ENTRYPOINT [], CMD []): the base image runs as it is, with
-these settings. *overlay*: the same with RUN. *build*: everything else. The settings are resolved as `docker
-build` would, from the base image's configuration on record.
+these settings. *overlay*: the same with RUN, whose lines run in the sandbox at seed. *build*: everything else. All is
+resolved as `docker build` would, from the base image's configuration on record.
 
 Guarantees: any bytes give a `Dockerfile` or a `TaskError`; nothing is executed; a line that is not understood
 is never left out: it makes the mode *build*.
@@ -10,18 +10,21 @@ is never left out: it makes the mode *build*.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import posixpath
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from taskfold.contract import errors, values
+from taskfold.contract import dockerfile_lines, errors, values
 from taskfold.contract.dockerfile_words import Word, WordError, expand, parse_word, split
 
 FILE = "environment/Dockerfile"
 MAX_BYTES = 2**20
+MAX_RUNS = 64
+"""RUN lines that one phase of the sandbox can take. More of them are what builds are for."""
 
 
 class Mode(StrEnum):
@@ -34,7 +37,8 @@ class Mode(StrEnum):
 class ImageConfig:
     """An image's configuration on record.
 
-    `user` "" is root, `workdir` "" is `/`; `healthcheck` as OCI writes it.
+    `user` "" is root, `workdir` "" is `/`; `healthcheck` as OCI writes it; `shell`: of RUN and HEALTHCHECK, where the
+    image names one.
     """
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -43,6 +47,7 @@ class ImageConfig:
     entrypoint: tuple[str, ...] = ()
     cmd: tuple[str, ...] = ()
     healthcheck: Mapping[str, Any] | None = None
+    shell: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,19 +63,41 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class PullSettings:
-    """A pull-mode Dockerfile: its base as written, and what it sets, in order."""
+class RunLine:
+    """One RUN. `argv`: its exec form; empty: `text` is for the shell."""
+
+    text: str
+    argv: tuple[str, ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """A Dockerfile without a build: its base as written, and what it sets and runs, in order."""
 
     base: str
-    settings: tuple[Setting, ...]
+    steps: tuple[Setting | RunLine, ...]
+
+    @property
+    def overlay(self) -> bool:
+        """Whether anything is to be run at seed."""
+        return any(isinstance(step, RunLine) for step in self.steps)
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """A RUN line, and the configuration in effect there."""
+
+    run: RunLine
+    config: ImageConfig
 
 
 @dataclass(frozen=True)
 class Dockerfile:
-    """`pull` is set in pull mode; `because` names the line that asks for another mode."""
+    """`instructions`: None if it needs a build. `because` names the line that asks for another mode than pull."""
 
     mode: Mode
-    pull: PullSettings | None = None
+    instructions: Instructions | None = None
     because: str = ""
 
 
@@ -83,17 +110,17 @@ def parse(content: bytes, *, file: str = FILE) -> Dockerfile:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise errors.TaskError("is not UTF-8 text", file=file, remedy="Save the file as UTF-8.") from None
-    lines, escape = _logical_lines(text)
+    lines, escape = dockerfile_lines.logical(text)
     if not lines:
         raise errors.TaskError("is empty", file=file, remedy="Begin with FROM and an image.")
     base = ""
     overlay = ""
-    settings: list[Setting] = []
+    steps: list[Setting | RunLine] = []
     for number, line in lines:
         word, *more = line.split(maxsplit=1)
         name, rest = word.upper(), more[0] if more else ""
         try:
-            if reason := _build_reason(name, rest, first=not base):
+            if reason := dockerfile_lines.build_reason(name, rest, first=not base):
                 return Dockerfile(Mode.BUILD, because=f"line {number}: {reason}")
             if name != "FROM" and not base:
                 raise WordError("comes before FROM")
@@ -101,35 +128,52 @@ def parse(content: bytes, *, file: str = FILE) -> Dockerfile:
                 base = _base(rest)
             elif name == "RUN":
                 overlay = overlay or f"line {number}: RUN"
+                steps.append(_run(rest, number))
+                if sum(isinstance(step, RunLine) for step in steps) > MAX_RUNS:
+                    return Dockerfile(Mode.BUILD, because=f"line {number}: more than {MAX_RUNS} RUN lines")
             else:
-                settings.extend(_settings(name, rest, number, escape))
+                steps.extend(_settings(name, rest, number, escape))
         except WordError as error:
             if error.build:
                 return Dockerfile(Mode.BUILD, because=f"line {number}: {name}: {error}")
             raise errors.TaskError(f"line {number}: {name}: {error}", file=file, remedy="Correct the line.") from None
-    if overlay:
-        return Dockerfile(Mode.OVERLAY, because=overlay)
-    return Dockerfile(Mode.PULL, PullSettings(base, tuple(settings)))
+    return Dockerfile(Mode.OVERLAY if overlay else Mode.PULL, Instructions(base, tuple(steps)), overlay)
 
 
-def apply(settings: PullSettings, base: ImageConfig) -> ImageConfig:
+def apply(instructions: Instructions, base: ImageConfig) -> ImageConfig:
     """The configuration that an image built from the Dockerfile would have."""
     config = base
-    for setting in settings.settings:
-        match setting.name:
-            case "ENV":
-                before = config.env  # a line's own variables do not see each other
-                pairs = zip(setting.words[::2], setting.words[1::2], strict=True)
-                new = {expand(name, before): expand(value, before) for name, value in pairs}
-                config = replace(config, env={**before, **new})
-            case "WORKDIR":
-                path = expand(setting.words[0], config.env)
-                config = replace(config, workdir=_joined(config.workdir, path))
-            case "USER":
-                config = replace(config, user=expand(setting.words[0], config.env))
-            case "ENTRYPOINT":  # an ENTRYPOINT, an empty one too, drops the base's CMD
-                config = replace(config, entrypoint=(), cmd=())
+    for step in instructions.steps:
+        if isinstance(step, Setting):
+            config = _after(step, config)
     return config
+
+
+def overlays(instructions: Instructions, base: ImageConfig) -> tuple[Overlay, ...]:
+    """The RUN lines in order, each with the ENV, WORKDIR and USER in effect there."""
+    config, found = base, list[Overlay]()
+    for step in instructions.steps:
+        if isinstance(step, Setting):
+            config = _after(step, config)
+        else:
+            found.append(Overlay(step, config))
+    return tuple(found)
+
+
+def _after(setting: Setting, config: ImageConfig) -> ImageConfig:
+    match setting.name:
+        case "ENV":
+            before = config.env  # a line's own variables do not see each other
+            pairs = zip(setting.words[::2], setting.words[1::2], strict=True)
+            new = {expand(name, before): expand(value, before) for name, value in pairs}
+            return replace(config, env={**before, **new})
+        case "WORKDIR":
+            path = expand(setting.words[0], config.env)
+            return replace(config, workdir=_joined(config.workdir, path))
+        case "USER":
+            return replace(config, user=expand(setting.words[0], config.env))
+        case _:  # an ENTRYPOINT, an empty one too, drops the base's CMD
+            return replace(config, entrypoint=(), cmd=())
 
 
 def image_config(document: Mapping[str, Any]) -> ImageConfig:
@@ -142,29 +186,8 @@ def image_config(document: Mapping[str, Any]) -> ImageConfig:
         entrypoint=tuple(document.get("Entrypoint") or ()),
         cmd=tuple(document.get("Cmd") or ()),
         healthcheck=document.get("Healthcheck") or None,
+        shell=tuple(document.get("Shell") or ()),
     )
-
-
-def check_record(config: ImageConfig, reference: str) -> None:
-    """Refuse, for now, an image on record with an ENTRYPOINT or a HEALTHCHECK.
-
-    The contract would run them at seed.
-    """
-    if config.entrypoint:
-        raise errors.TaskError(
-            f"the ENTRYPOINT of {reference}",
-            file=FILE,
-            remedy="add the line ENTRYPOINT [], or name the image in docker_image without a Dockerfile",
-            unsupported=True,
-        )
-    test = (config.healthcheck or {}).get("Test") or ["NONE"]
-    if test[0] != "NONE":
-        raise errors.TaskError(
-            f"the HEALTHCHECK of {reference}",
-            file=FILE,
-            remedy="name the image in docker_image without a Dockerfile",
-            unsupported=True,
-        )
 
 
 def same_image(one: str, other: str) -> bool:
@@ -187,56 +210,6 @@ def _full(reference: str) -> str:
 def _joined(workdir: str, path: str) -> str:
     joined = posixpath.normpath(posixpath.join("/", workdir, path))
     return "/" + joined.lstrip("/")
-
-
-_DIRECTIVE = re.compile(r"#\s*([A-Za-z][A-Za-z0-9]*)\s*=\s*(.+?)\s*")
-
-
-def _logical_lines(text: str) -> tuple[Sequence[tuple[int, str]], str]:
-    """Instructions with the number of their first line: comments gone, continued lines joined; the escape."""
-    raw = text.replace("\r\n", "\n").split("\n")
-    escape = "\\"
-    for line in raw:
-        match = _DIRECTIVE.fullmatch(line.strip())
-        if match is None:
-            break
-        if match[1].lower() == "escape" and match[2] in ("\\", "`"):
-            escape = match[2]
-    return tuple(_joined_lines(raw, escape)), escape
-
-
-def _joined_lines(raw: Sequence[str], escape: str) -> Iterator[tuple[int, str]]:
-    continues = re.compile(rf"{re.escape(escape)}[ \t]*$")
-    started, pieces = 0, list[str]()
-    for number, line in enumerate(raw, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        started = started or number
-        piece = continues.sub("", line)
-        pieces.append(piece)
-        if piece != line:
-            continue
-        yield started, "".join(pieces).strip()
-        started, pieces = 0, []
-    if pieces and "".join(pieces).strip():
-        yield started, "".join(pieces).strip()
-
-
-def _build_reason(name: str, rest: str, *, first: bool) -> str:
-    """Why an instruction needs a build, or ""."""
-    match name:
-        case "FROM":
-            if not first:
-                return "a second FROM"
-            return "FROM with a variable" if "$" in rest else "FROM with a flag" if rest.startswith("--") else ""
-        case "WORKDIR" | "ENV" | "USER" | "LABEL":
-            return ""
-        case "RUN":
-            return "RUN with a flag" if rest.startswith("--") else "RUN with a heredoc" if "<<" in rest else ""
-        case "ENTRYPOINT" | "CMD":
-            return "" if re.fullmatch(r"\[\s*\]", rest) else name
-        case _:
-            return name
 
 
 def _base(rest: str) -> str:
@@ -263,6 +236,21 @@ def _settings(name: str, rest: str, line: int, escape: str) -> Iterator[Setting]
             yield Setting(name, (), line)
         case _:  # LABEL says nothing about how to run, CMD [] is without effect
             return
+
+
+def _run(rest: str, line: int) -> RunLine:
+    """`RUN text`, or `RUN ["program", "argument"]`; what is no JSON list of texts is for the shell."""
+    if not rest or "\0" in rest:
+        raise WordError("has a NUL byte" if rest else "has no argument")
+    argv: object = None
+    if rest.startswith("["):
+        with contextlib.suppress(ValueError):
+            argv = json.loads(rest)
+    if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):
+        return RunLine(rest, (), line)
+    if not argv[0] or any("\0" in word for word in argv):
+        raise WordError("names no program")
+    return RunLine(rest, tuple(argv), line)
 
 
 def _env_words(rest: str, escape: str) -> Iterator[Word]:

@@ -13,13 +13,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from taskfold.contract.errors import MissingVariable
+from taskfold.contract.errors import MissingVariable, TaskError
 from taskfold.contract.task_toml import TaskToml
+from taskfold.contract.toml_file import FILE
 
 _TEMPLATE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}", re.DOTALL)
 """A name is anything but `}` and `:`. The default runs to the last brace."""
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+
+MAX_VARIABLE = 128 * 1024
+"""Bytes of a variable: name, =, value and a NUL, as Linux counts them (MAX_ARG_STRLEN)."""
+MAX_TABLE = 512 * 1024
+"""Bytes of all variables of a table, counted likewise: they go with a command in one request of 1 MiB."""
 
 CPU_HINTS = (
     "OMP_NUM_THREADS",
@@ -81,16 +87,50 @@ def resolve_task(
 ) -> Resolved:
     """All env tables that a run needs.
 
-    Secrets fill [verifier].env only. [solution].env counts for an oracle only.
+    Secrets fill [verifier].env and [steps.verifier].env only. [solution].env counts for an oracle only. Raises
+    MissingVariable, and TaskError for a value that Linux takes for no variable.
     """
-    sandbox, missing = _fill(config.environment.env, host, "environment.env")
-    verifier, more = _fill(config.verifier.env, {**host, **secrets}, "verifier.env")
-    missing |= more
-    oracle, more = _fill(config.solution.env if solution else {}, host, "solution.env")
-    missing |= more
+    known = {**host, **secrets}
+    tables: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
+        "environment.env": (config.environment.env, host),
+        "verifier.env": (config.verifier.env, known),
+        "solution.env": (config.solution.env if solution else {}, host),
+    }
+    if config.verifier.environment is not None:
+        tables["verifier.environment.env"] = (config.verifier.environment.env, host)
+    for index, step in enumerate(config.steps or ()):
+        tables[f"steps[{index}].verifier.env"] = (step.verifier.env, known)
+    found = {field: _fill(table, given, field) for field, (table, given) in tables.items()}
+    missing = {key: name for _, absent in found.values() for key, name in absent.items()}
     if missing:
         raise MissingVariable(missing)
-    return Resolved(sandbox, verifier, oracle)
+    filled = {field: values for field, (values, _) in found.items()}
+    for field, values in filled.items():
+        _check(values, field)
+    return Resolved(filled["environment.env"], filled["verifier.env"], filled["solution.env"])
+
+
+def _check(values: Mapping[str, str], field: str) -> None:
+    """Each value can be a variable, and all of a table together can be sent with a command."""
+    sizes = {name: len(f"{name}={value}".encode()) + 1 for name, value in values.items()}
+    for name, value in values.items():
+        if "\0" in value:
+            raise TaskError(
+                "is filled with a text that has a NUL, which no variable can hold",
+                file=FILE,
+                field=f"{field}.{name}",
+                remedy="Put such a value into a file of the task or the image, or encode it.",
+            )
+        if sizes[name] > MAX_VARIABLE:
+            raise TaskError(
+                f"is filled with {sizes[name]:,} bytes, name included; Linux takes {MAX_VARIABLE:,} for a variable",
+                file=FILE,
+                field=f"{field}.{name}",
+                remedy="Put a large value into a file of the task or the image.",
+            )
+    if sum(sizes.values()) > MAX_TABLE:
+        text = f"has {sum(sizes.values()):,} bytes once it is filled, more than {MAX_TABLE:,}"
+        raise TaskError(text, file=FILE, field=field, remedy="Put large values into files of the task or the image.")
 
 
 def literals(table: Mapping[str, str]) -> dict[str, str]:

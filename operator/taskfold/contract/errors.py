@@ -66,7 +66,10 @@ class MissingVariable(TaskError):  # noqa: N818 - it is named for what is wrong
         super().__init__(
             f"no value for {wanted}",
             file="task.toml",
-            remedy="Set each one in spec.environmentFrom, or give it a default: ${NAME:-default}.",
+            remedy=(
+                "Set each one in spec.environmentFrom, or, for a table of a verifier, in spec.secretsFrom; or give it "
+                "a default: ${NAME:-default}."
+            ),
         )
 
 

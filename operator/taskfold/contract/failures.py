@@ -92,8 +92,8 @@ _FACTS = {
     FailureKind.VERIFIER_TIMEOUT: _emitted(
         Effect.COUNTED, "The verifier ran past its limit and had written no reward."
     ),
-    FailureKind.ENTRYPOINT_FAILED: _reserved(
-        Effect.MASKED, "The entrypoint of the image died while the run was under way."
+    FailureKind.ENTRYPOINT_FAILED: _emitted(
+        Effect.MASKED, "The image's ENTRYPOINT ended with another code than 0 beside the agent or its verifier."
     ),
     FailureKind.VERIFIER_ERROR: _emitted(
         Effect.MASKED, "The image has no bash or no timeout, so test.sh could not be started."

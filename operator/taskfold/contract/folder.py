@@ -52,7 +52,7 @@ class Folder(Protocol):
         """The file's bytes; TaskError when it holds more than `limit`."""
 
 
-class _Reading:
+class Reading:
     """`read` on top of `open`, shared by the sources."""
 
     def open(self, path: str) -> BinaryIO:
@@ -68,7 +68,7 @@ class _Reading:
         return content
 
 
-class MemoryFolder(_Reading):
+class MemoryFolder(Reading):
     """Files given as a mapping: path → (content, executable)."""
 
     def __init__(self, files: Mapping[str, tuple[bytes, bool]]) -> None:
@@ -91,7 +91,7 @@ class MemoryFolder(_Reading):
         return io.BytesIO(self._files[path][0])
 
 
-class DirectoryFolder(_Reading):
+class DirectoryFolder(Reading):
     """A directory of this machine, listed once, at the first look. A `.git` at its top is not part of the
     task.
 
@@ -151,7 +151,7 @@ class DirectoryFolder(_Reading):
                     yield Entry(path, bool(status.st_mode & stat.S_IXUSR), status.st_size)
 
 
-class TarFolder(_Reading):
+class TarFolder(Reading):
     """An uncompressed tar archive on disk, as `digest.write_snapshot` writes it; read in place, by offset."""
 
     def __init__(self, archive: Path | str) -> None:
@@ -188,7 +188,7 @@ class TarFolder(_Reading):
         return io.BufferedReader(_Slice(self._archive, self._offsets[path], self._entries[path].size))
 
 
-class View(_Reading):
+class View(Reading):
     """Part of a folder: the files below `prefix` ("tests/"), named from there, for which `keep` holds."""
 
     def __init__(self, folder: Folder, prefix: str = "", keep: Callable[[str], bool] = lambda _: True) -> None:
@@ -206,6 +206,22 @@ class View(_Reading):
         if not self._keep(path):
             raise FileNotFoundError(path)
         return self._folder.open(self._prefix + path)
+
+
+class Below(Reading):
+    """A folder put below a folder of this name; the opposite of `subtree`."""
+
+    def __init__(self, folder: Folder, name: str) -> None:
+        check_path(name)
+        self._folder, self._prefix = folder, f"{name}/"
+
+    def entries(self) -> Sequence[Entry]:
+        return tuple(replace(entry, path=self._prefix + entry.path) for entry in self._folder.entries())
+
+    def open(self, path: str) -> BinaryIO:
+        if not path.startswith(self._prefix):
+            raise FileNotFoundError(path)
+        return self._folder.open(path.removeprefix(self._prefix))
 
 
 def subtree(folder: Folder, name: str) -> View:

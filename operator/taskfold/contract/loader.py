@@ -11,17 +11,40 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from taskfold.contract import digest, dockerfile, folder, refusals, toml_file
+from taskfold.contract import (
+    dataset,
+    dialect,
+    digest,
+    dockerfile,
+    effective,
+    folder,
+    layout,
+    overrides,
+    refusals,
+    shape,
+    task_data,
+    toml_file,
+)
 from taskfold.contract.errors import TaskError, show
-from taskfold.contract.instruction import without_canary
-from taskfold.contract.task import Grader, ImageSource, Solution, Task
-from taskfold.contract.task_toml import TaskToml
-
-INSTRUCTION = "instruction.md"
-MAX_INSTRUCTION_BYTES = 2**20
-"""It is sent as one message, and stored with every transcript."""
+from taskfold.contract.task import Grader, ImageSource, Task
+from taskfold.contract.task_toml import TaskToml, VerifierMode
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a run itself says about how its folder is to be read.
+
+    `mode`: where test.sh runs, which wins over the task and is decided before anything is refused; None: as the task
+    says. `rules`: of its dialect.
+    """
+
+    mode: VerifierMode | None = None
+    rules: dialect.Rules = dialect.GYM
+
+
+GYM = Terms()
 
 
 @dataclass(frozen=True)
@@ -33,12 +56,13 @@ class Findings:
     warnings: tuple[str, ...]
 
 
-def load(source: folder.Folder, *, task_id: str) -> Task:
-    """The task in `source`.
+def load(source: folder.Folder, *, task_id: str, name: str = "", terms: Terms = GYM) -> Task:
+    """The task in `source`, an effective folder.
 
-    `task_id` is its folder's name. Raises the first problem, with the rest in `others`.
+    `task_id`: how results name it; `name`: how its dataset does, unset the same. Raises the first problem, with the
+    rest in `others`.
     """
-    findings = check(source, task_id=task_id)
+    findings = check(source, task_id=task_id, name=name, terms=terms)
     if findings.task is None:
         first, *others = findings.problems
         first.others = tuple(others)
@@ -46,7 +70,7 @@ def load(source: folder.Folder, *, task_id: str) -> Task:
     return findings.task
 
 
-def check(source: folder.Folder, *, task_id: str) -> Findings:
+def check(source: folder.Folder, *, task_id: str, name: str = "", terms: Terms = GYM) -> Findings:
     """Every problem and every warning of the folder, in the order in which they should be read."""
     problems: list[TaskError] = []
     warnings: list[str] = []
@@ -62,21 +86,34 @@ def check(source: folder.Folder, *, task_id: str) -> Findings:
     if paths is None:
         return Findings(None, tuple(problems), ())
     document = attempt(lambda: _document(source, paths))
-    config = document.config if document is not None else None
-    several = any(path.startswith("steps/") for path in paths) or (config is not None and bool(config.steps))
-    text = "" if several else attempt(lambda: _instruction(source, paths))
+    settings = attempt(lambda: effective.settings(source, paths)) or dataset.Settings()
+    config = attempt(lambda: _config(document, settings, terms.mode)) if document is not None else None
+    several = bool(config.steps) if config is not None else any(path.startswith("steps/") for path in paths)
+    text = "" if several else attempt(lambda: layout.instruction(source, paths))
+    grader = Grader.TEST_SH if several else attempt(lambda: layout.grader(paths, terms.rules))
     image = attempt(lambda: _image(config, source, paths, warnings)) if config is not None else None
-    if document is not None:
-        problems.extend(refusals.of_contract(document.config, document.written))
-        problems.extend(refusals.not_yet(document.config))
-        warnings[:0] = document.warnings
-    problems.extend(_layout(paths, several=several))
-    warnings.extend(_unused(paths))
+    steps = attempt(lambda: layout.steps(config, source, paths, terms.rules)) if config is not None else None
+    data = attempt(lambda: _data(source, paths)) or task_data.NONE
+    if document is not None and config is not None:
+        problems.extend(_refused(config, document, settings, name or task_id))
+    problems.extend(layout.refused(paths))
+    ignored = document.warnings if document is not None else ()
+    warnings = [*ignored, *warnings, *data.warnings, *layout.unused(paths, config)]
     problems.sort(key=lambda problem: problem.unsupported)
-    if problems or config is None or image is None or text is None:
+    if problems or config is None or image is None or text is None or grader is None or steps is None:
         return Findings(None, tuple(problems), tuple(warnings))
-    solution = Solution.SCRIPT if Solution.SCRIPT in paths else None
-    task = Task(task_id, text, config, image, solution, tuple(warnings))
+    task = Task(
+        id=task_id,
+        instruction=text,
+        config=config,
+        image=image,
+        solution=layout.solution(paths, rules=terms.rules) if not several else None,
+        warnings=tuple(warnings),
+        grader=grader,
+        data=data.fields,
+        inputs=settings.inputs,
+        steps=steps,
+    )
     return Findings(task, (), task.warnings)
 
 
@@ -103,21 +140,45 @@ def _document(source: folder.Folder, paths: Sequence[str]) -> toml_file.Document
     return toml_file.read(source.read(toml_file.FILE, toml_file.MAX_BYTES))
 
 
-def _instruction(source: folder.Folder, paths: Sequence[str]) -> str:
-    if INSTRUCTION not in paths:
-        raise TaskError("is missing", file=INSTRUCTION, remedy="Write what the agent is to do into it.")
-    content = source.read(INSTRUCTION, MAX_INSTRUCTION_BYTES)
-    try:
-        return without_canary(content.decode())
-    except UnicodeDecodeError as error:
-        problem = f"is not UTF-8 text (at byte {error.start})"
-        raise TaskError(problem, file=INSTRUCTION, remedy="Save the file as UTF-8.") from None
+def _data(source: folder.Folder, paths: Sequence[str]) -> task_data.Document:
+    if task_data.FILE not in paths:
+        return task_data.NONE
+    return task_data.read(source.read(task_data.FILE, task_data.MAX_BYTES))
+
+
+def _config(document: toml_file.Document, settings: dataset.Settings, mode: VerifierMode | None) -> TaskToml:
+    return overrides.in_mode(overrides.apply(document.config, settings), mode)
+
+
+def _refused(
+    config: TaskToml, document: toml_file.Document, settings: dataset.Settings, name: str
+) -> Iterator[TaskError]:
+    found = (*refusals.of_contract(config, document.written), *refusals.not_yet(config))
+    yield from (_placed(problem, settings, name) for problem in found)
+    yield from refusals.of_inputs(config, settings.inputs, name)
+
+
+def _placed(problem: TaskError, settings: dataset.Settings, name: str) -> TaskError:
+    """The same problem; of the dataset's file, where it is the dataset that set the key."""
+    table, _, key = (problem.field or "").partition(".")
+    if settings.environment is None or table != "environment":
+        return problem
+    if key.partition(".")[0].partition("[")[0] not in settings.environment.model_fields_set:
+        return problem
+    return TaskError(
+        problem.problem,
+        file=dataset.FILE,
+        field=shape.dotted(("gym", "tasks", name)) + f".{problem.field}",
+        value=problem.value,
+        remedy=problem.remedy,
+        unsupported=problem.unsupported,
+    )
 
 
 def _image(config: TaskToml, source: folder.Folder, paths: Sequence[str], warnings: list[str]) -> ImageSource:
-    """`docker_image`, else the base of a pull-mode Dockerfile.
+    """`docker_image`, else the base of a Dockerfile that needs no build.
 
-    A Dockerfile FROM that image adds to `docker_image`.
+    A Dockerfile FROM that image that runs nothing adds to `docker_image`.
     """
     prebuilt = config.environment.docker_image
     if dockerfile.FILE not in paths:
@@ -138,62 +199,23 @@ def _image(config: TaskToml, source: folder.Folder, paths: Sequence[str], warnin
         return ImageSource(prebuilt)
     if prebuilt is not None:
         return _beside(prebuilt, parsed, warnings)
-    if parsed.pull is None:
-        feature = "RUN lines at seed" if parsed.mode is dockerfile.Mode.OVERLAY else "building an image"
+    if parsed.instructions is None:
         raise TaskError(
-            f"{parsed.because} asks for {feature}",
+            f"{parsed.because} asks for building an image",
             file=dockerfile.FILE,
             remedy="build and push the image yourself and name it in environment.docker_image",
             unsupported=True,
         )
-    return ImageSource(parsed.pull.base, parsed.pull)
+    return ImageSource(parsed.instructions.base, parsed.instructions)
 
 
 def _beside(prebuilt: str, parsed: dockerfile.Dockerfile, warnings: list[str]) -> ImageSource:
     """A Dockerfile beside `docker_image`: what it would run counts as done, what it only sets is read."""
-    if parsed.pull is None:
+    found = parsed.instructions
+    if found is None or found.overlay:
         return ImageSource(prebuilt)
-    if not dockerfile.same_image(prebuilt, parsed.pull.base):
-        base, image = show(parsed.pull.base), show(prebuilt)
+    if not dockerfile.same_image(prebuilt, found.base):
+        base, image = show(found.base), show(prebuilt)
         warnings.append(f"{dockerfile.FILE}: is FROM {base}, not FROM docker_image = {image}, and is ignored")
         return ImageSource(prebuilt)
-    return ImageSource(prebuilt, parsed.pull)
-
-
-def _layout(paths: Sequence[str], *, several: bool) -> Iterator[TaskError]:
-    """What must be in the folder, and what must not be there yet."""
-    if several:
-        step = next((path for path in paths if path.startswith("steps/")), None)
-        if step is not None:
-            yield _unsupported("a multi-step task", step, "split the task into one folder per step")
-    elif Grader.TEST_SH not in paths:
-        yield _without_test(paths)
-    if "environment/docker-compose.yaml" in paths:
-        remedy = "remove the file and name one image"
-        yield _unsupported("a task of several containers", "environment/docker-compose.yaml", remedy)
-    if Solution.ANSWER in paths and Solution.SCRIPT not in paths:
-        remedy = "write a solution/solve.sh that writes the answer"
-        yield _unsupported("a reference answer", Solution.ANSWER, remedy)
-
-
-def _without_test(paths: Sequence[str]) -> TaskError:
-    if "tests/verifier.py" in paths:
-        return _unsupported("a Python verifier", "tests/verifier.py", f"call it from {Grader.TEST_SH}")
-    if not any(path.startswith("tests/") for path in paths):
-        remedy = f"Write {Grader.TEST_SH}; it grades the task."
-        return TaskError("is missing", file="tests/", remedy=remedy)
-    remedy = "Write one; it grades the task and leaves its reward in /logs/verifier."
-    return TaskError("is missing", file=Grader.TEST_SH, remedy=remedy)
-
-
-def _unused(paths: Sequence[str]) -> Iterator[str]:
-    for path in ("task_data.json", "trajectory.json"):
-        if path in paths:
-            yield f"{path}: is not read yet and has no effect"
-    solution = [path for path in paths if path.startswith("solution/")]
-    if solution and not set(Solution) & set(solution):
-        yield "solution/: has no solve.sh, so the task counts as one without a reference solution"
-
-
-def _unsupported(feature: str, file: str, remedy: str) -> TaskError:
-    return TaskError(feature, file=file, remedy=remedy, unsupported=True)
+    return ImageSource(prebuilt, found)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from taskfold.contract import shape, users
+from taskfold.contract import dataset, layout, shape, users
 from taskfold.contract.errors import TaskError
 from taskfold.contract.network import NetworkMode
 from taskfold.contract.tables import EnvironmentTable, Os, Table
-from taskfold.contract.task_toml import AgentTable, TaskToml, VerifierMode
+from taskfold.contract.task_toml import AgentTable, TaskToml, VerifierMode, VerifierTable
 from taskfold.contract.toml_file import FILE
 from taskfold.contract.values import Status
 
@@ -26,10 +26,14 @@ def of_contract(config: TaskToml, written: dict[str, Any]) -> Iterator[TaskError
         environments.append((("verifier", "environment"), config.verifier.environment))
     restricted: list[tuple[shape.Location, EnvironmentTable | AgentTable]] = [*environments]
     restricted.append((("agent",), config.agent))
-    restricted += [(("steps", index, "agent"), step.agent) for index, step in enumerate(config.steps or ())]
+    for index, step in enumerate(config.steps or ()):
+        restricted.append((("steps", index, "agent"), step.agent))
+        if step.verifier.environment is not None:
+            restricted.append((("steps", index, "verifier", "environment"), step.verifier.environment))
     for location, table in restricted:
         if table.network_mode not in (None, NetworkMode.PUBLIC):
             yield _restriction(location, table.network_mode, written)
+    yield from _shared_restrictions(config)
     for location, environment in environments:
         if environment.os is Os.WINDOWS:
             yield TaskError(
@@ -42,28 +46,59 @@ def of_contract(config: TaskToml, written: dict[str, Any]) -> Iterator[TaskError
     yield from _groups(config)
 
 
+def _shared_restrictions(config: TaskToml) -> Iterator[TaskError]:
+    """A shared verifier has the agent's network."""
+    verifiers: list[tuple[shape.Location, VerifierTable]] = [(("verifier",), config.verifier)]
+    for index, step in enumerate(config.steps or ()):
+        verifiers.append((("steps", index, "verifier"), layout.with_fallbacks(step, config).verifier))
+    for location, verifier in verifiers:
+        restricted = verifier.network_mode not in (None, NetworkMode.PUBLIC)
+        if restricted and verifier.mode is VerifierMode.SHARED:
+            yield TaskError(
+                "restricts the network of a verifier that shares the agent's sandbox",
+                file=FILE,
+                field=shape.dotted((*location, "network_mode")),
+                value=verifier.network_mode,
+                remedy="Remove the key; only a separate verifier may be restricted.",
+            )
+
+
+def of_inputs(config: TaskToml, inputs: tuple[str, ...], name: str) -> Iterator[TaskError]:
+    """Sidecar inputs are read where they were written: in the agent's sandbox."""
+    modes = (
+        [config.verifier.mode]
+        if not config.steps
+        else [layout.with_fallbacks(step, config).verifier.mode for step in config.steps]
+    )
+    if inputs and VerifierMode.SEPARATE in modes:
+        yield TaskError(
+            "needs shared verification, and the task is verified in a separate sandbox",
+            file=dataset.FILE,
+            field=shape.dotted(("gym", "tasks", name, "verifier", "inputs")),
+            remedy="Remove the inputs, and name what the sidecar writes in the task's artifacts.",
+        )
+
+
 def not_yet(config: TaskToml) -> Iterator[TaskError]:
     """What later releases do; `unsupported` is set on each."""
     yield from _noted(config, ())
-    verifier = config.verifier
+    yield from _verifier_not_yet(config.verifier, ("verifier",))
+    for index, step in enumerate(config.steps or ()):
+        yield from _verifier_not_yet(step.verifier, ("steps", index, "verifier"))
+
+
+def _verifier_not_yet(verifier: VerifierTable, location: shape.Location) -> Iterator[TaskError]:
     if verifier.environment_mode is VerifierMode.SEPARATE:
         yield _unsupported(
             "verification in a separate sandbox",
-            ("verifier", "environment_mode"),
+            (*location, "environment_mode"),
             "separate",
             'write "shared"',
         )
-    if verifier.network_mode not in (None, NetworkMode.PUBLIC):
-        yield _unsupported(
-            "a network restriction on the verifier, which needs a separate one",
-            ("verifier", "network_mode"),
-            verifier.network_mode,
-            "remove the key",
-        )
     for index, hook in enumerate(verifier.collect):
         if hook.service != "main":
-            location = ("verifier", "collect", index, "service")
-            yield _unsupported("a hook in another service", location, hook.service, 'write "main"')
+            at = (*location, "collect", index, "service")
+            yield _unsupported("a hook in another service", at, hook.service, 'write "main"')
 
 
 def _noted(table: Table, location: shape.Location) -> Iterator[TaskError]:
@@ -88,8 +123,14 @@ def _groups(config: TaskToml) -> Iterator[TaskError]:
         (("agent", "user"), config.agent.user),
         (("verifier", "user"), config.verifier.user),
     ]
-    for index, hook in enumerate(config.verifier.collect):
-        places.append((("verifier", "collect", index, "user"), hook.user))
+    for index, step in enumerate(config.steps or ()):
+        places.append((("steps", index, "agent", "user"), step.agent.user))
+        places.append((("steps", index, "verifier", "user"), step.verifier.user))
+    tables: list[tuple[shape.Location, VerifierTable]] = [(("verifier",), config.verifier)]
+    tables += [(("steps", index, "verifier"), step.verifier) for index, step in enumerate(config.steps or ())]
+    for location, table in tables:
+        for index, hook in enumerate(table.collect):
+            places.append(((*location, "collect", index, "user"), hook.user))
     for location, user in places:
         if users.has_group(user):
             yield TaskError(

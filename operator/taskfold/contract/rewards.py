@@ -125,8 +125,10 @@ def _failure(kind: FailureKind, what: str, timed_out: bool, tail: str | bytes, r
         what += "; test.sh ran past its limit"
     text = tail.decode("utf-8", "replace") if isinstance(tail, bytes) else tail
     text = text[-TAIL_CHARACTERS:].encode("utf-8", "replace").decode().strip()
-    message = f"{what}. The output of test.sh ends:\n{text}" if text else f"{what}."
     effect = rules.unrewarded if kind.effect is Effect.COUNTED else kind.effect
+    if effect is not kind.effect:
+        what += ". In the harbor dialect such a row is left out of every mean"
+    message = f"{what}. The output of test.sh ends:\n{text}" if text else f"{what}."
     return Verdict(0.0, {}, (), kind, message, timed_out, effect)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -33,17 +33,24 @@ def table_of(annotation: Any) -> type[Table] | None:
     return next((found for inner in get_args(annotation) if (found := table_of(inner))), None)
 
 
+def has_names(annotation: Any) -> bool:
+    """Whether the annotation is a table of tables by free names, such as dataset.toml's [gym.tasks]."""
+    return get_origin(annotation) is dict and table_of(annotation) is not None
+
+
 def fields_at(model: type[Table], location: Sequence[str | int]) -> Iterator[FieldInfo]:
     """The fields on the way down `location`, as far as the models know it."""
     at: type[Table] | None = model
+    named = False
     for part in location:
-        if isinstance(part, int):
+        if isinstance(part, int) or named:
+            named = False
             continue
         field = at.model_fields.get(part) if at is not None else None
         if field is None:
             return
         yield field
-        at = table_of(field.annotation)
+        at, named = table_of(field.annotation), has_names(field.annotation)
 
 
 def dotted(location: Sequence[str | int]) -> str:
@@ -69,7 +76,11 @@ def unknown_keys(model: type[Table], table: dict[str, Any], location: Location =
         inner = table_of(field.annotation)
         if inner is None:
             continue
-        if isinstance(value, dict):
+        if has_names(field.annotation):
+            for key, item in value.items() if isinstance(value, dict) else ():
+                if isinstance(item, dict):
+                    yield from unknown_keys(inner, item, (*here, key))
+        elif isinstance(value, dict):
             yield from unknown_keys(inner, value, here)
         elif isinstance(value, list):
             for index, item in enumerate(value):

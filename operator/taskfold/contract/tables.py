@@ -130,7 +130,10 @@ class EnvironmentTable(Table):
     ] = None
     build_timeout_sec: Annotated[
         values.Seconds,
-        Key("Limit for pulling the image and starting the pod.", "Write seconds, for example 600."),
+        Key(
+            "Limit for pulling the image and starting the pod, and for all RUN lines together.",
+            "Write seconds, for example 600.",
+        ),
     ] = DEFAULT_BUILD_SECONDS
     os: Annotated[
         Os,
@@ -150,14 +153,14 @@ class EnvironmentTable(Table):
     )
     gpus: Annotated[
         values.Count | None,
-        Key("GPUs; 0 is none.", "Remove the key or set it to 0.", Status.NOT_YET, "a task with GPUs"),
+        Key("GPUs; 0 is none. Never scaled by a multiplier.", "Write a whole number, for example 1."),
     ] = None
     gpu_types: Annotated[
         tuple[str, ...] | None,
         values.ARRAY,
-        Key("GPU types that will do.", "Remove the key.", Status.NOT_YET, "choosing the type of a GPU"),
+        Key("GPU types that will do, as the nodes' label has them.", 'Write a list, for example ["NVIDIA-L4"].'),
     ] = None
-    tpu: Annotated[TpuTable | None, Key("A TPU.", "Remove the table.", Status.NOT_YET, "a task with a TPU")] = None
+    tpu: Annotated[TpuTable | None, Key("A TPU: its type, and its topology, whose axes give the chips.")] = None
     env: Annotated[
         values.EnvTable,
         Key(
@@ -170,12 +173,7 @@ class EnvironmentTable(Table):
     ] = None
     healthcheck: Annotated[
         HealthcheckTable | None,
-        Key(
-            "Waited for at every seed.",
-            "Remove the table.",
-            Status.NOT_YET,
-            "a health check of the environment",
-        ),
+        Key("Waited for at every seed.", "Write a table with a command."),
     ] = None
     mcp_servers: Annotated[
         tuple[McpServerTable, ...],
@@ -189,7 +187,7 @@ class EnvironmentTable(Table):
     ] = ()
     skills_dir: Annotated[
         str | None,
-        Key("Folder of skills inside the image.", "Remove the key.", Status.NOT_YET, "a folder of skills"),
+        Key("Folder of skills inside the environment, which the agent is told of.", "Write a path."),
     ] = None
     network_mode: Annotated[
         Mode,

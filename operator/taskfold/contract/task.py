@@ -22,6 +22,11 @@ class Grader(StrEnum):
     DATASET = "dataset/verifier.py"
     """The `verifier.py` of the dataset's root, for a single-step task without a tests/ folder."""
 
+    @property
+    def python(self) -> bool:
+        """Whether it is a module with a `verify`, not a script."""
+        return self is not Grader.TEST_SH
+
 
 class Solution(StrEnum):
     """What the oracle has, by its path in the folder (seed "Reference answers"; C16: the first that exists)."""
@@ -32,10 +37,13 @@ class Solution(StrEnum):
 
 @dataclass(frozen=True)
 class ImageSource:
-    """The image to pull, as written. With `dockerfile`, the image's configuration counts as on record."""
+    """The image to pull, as written. With `dockerfile`, the image's configuration counts as on record.
+
+    `dockerfile`: what sets, or also runs, something on top of the image; beside a `docker_image` it only sets.
+    """
 
     reference: str
-    dockerfile: dockerfile.PullSettings | None = None
+    dockerfile: dockerfile.Instructions | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,8 @@ class Task:
 
     `instruction`: "" in a multi-step task, whose steps have their own. `config`: task.toml with the dataset's
     overrides and multipliers applied. `data`: task_data.json, None without one. `inputs`: sidecar inputs that the
-    dataset declares. `steps`: the turns of a multi-step task, in order.
+    dataset declares. `steps`: the turns of a multi-step task, in order. `step`: this is not the whole task but one turn
+    of it (`steps.turn`).
     """
 
     id: str
@@ -74,3 +83,9 @@ class Task:
     data: Mapping[str, Any] | None = None
     inputs: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
+    step: Step | None = None
+
+    @property
+    def has_solution(self) -> bool:
+        """Whether the oracle has something to do; in a multi-step task, in some step."""
+        return self.solution is not None or any(step.solution is not None for step in self.steps)

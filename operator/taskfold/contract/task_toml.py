@@ -31,6 +31,8 @@ DEFAULT_AGENT_SECONDS = 28_800.0
 """C2."""
 DEFAULT_VERIFIER_SECONDS = 600.0
 DEFAULT_HOOK_SECONDS = 60.0
+MAX_STEPS = 64
+"""A run's status tells about each of them, and has a bound."""
 
 _WRITE_SECONDS = "Write seconds, for example 600."
 _WRITE_USER = 'Write a name ("app") or a number without quotes (1000).'
@@ -220,14 +222,21 @@ def _step_name(value: str) -> str:
 class StepTable(Table):
     name: Annotated[str, AfterValidator(_step_name), Key("Folder of the step below steps/.", "Name the folder.")]
     agent: Annotated[StepAgentTable, Key("As [agent]; unset keys fall back to it.")] = StepAgentTable()
-    verifier: Annotated[VerifierTable, Key("As [verifier]; its limit does not fall back.")] = VerifierTable()
+    verifier: Annotated[
+        VerifierTable,
+        Key("As [verifier]. `user`, the mode and its environment fall back, `env` is added to; the limit is its own."),
+    ] = VerifierTable()
     min_reward: Annotated[
         float | dict[str, float] | None,
         BeforeValidator(lambda v: None if v is None else _min_reward(v)),
-        Key("Below it the task ends with this step."),
+        Key("Below it the task ends with this step: on `reward`, or a table of numbers by name."),
     ] = None
     healthcheck: Annotated[HealthcheckTable | None, Key("Waited for before the agent of this step.")] = None
-    artifacts: Annotated[tuple[ArtifactTable, ...], values.ARRAY, Key("Added to the task's.")] = ()
+    artifacts: Annotated[
+        tuple[ArtifactTable, ...],
+        values.ARRAY,
+        Key("Added to the task's.", "Remove the key.", Status.NOT_YET, "keeping artifacts"),
+    ] = ()
 
 
 class TaskToml(Table):
@@ -243,7 +252,7 @@ class TaskToml(Table):
     multi_step_reward_strategy: Annotated[
         RewardStrategy | None,
         values.one_of(RewardStrategy),
-        Key("How the rewards of steps are put together.", 'Write "mean" or "final".', Status.RECORDED),
+        Key("How the rewards of steps are put together; unset, `mean`.", 'Write "mean" or "final".'),
     ] = None
     artifacts: Annotated[
         tuple[ArtifactTable, ...],
@@ -261,12 +270,7 @@ class TaskToml(Table):
     steps: Annotated[
         tuple[StepTable, ...] | None,
         values.ARRAY,
-        Key(
-            "Steps of a multi-step task.",
-            "Split the task into one folder per step.",
-            Status.NOT_YET,
-            "a multi-step task",
-        ),
+        Key("Turns of a multi-step task, in order.", "Write [[steps]] with a name."),
     ] = None
 
     @model_validator(mode="before")
@@ -276,6 +280,8 @@ class TaskToml(Table):
 
     @model_validator(mode="after")
     def _distinct_steps(self) -> Self:
+        if len(self.steps or ()) > MAX_STEPS:
+            raise values.rule(f"has more than {MAX_STEPS} steps", "Split the task.", "steps")
         names = [step.name.casefold() for step in self.steps or ()]
         if len(set(names)) != len(names):
             raise values.rule("must have names that differ in more than case", "Rename a step.", "steps")

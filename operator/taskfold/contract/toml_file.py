@@ -1,7 +1,8 @@
 """Reading task.toml: bytes → models, with errors that a person can act on.
 
 Guarantees: any bytes give a `Document` or a `TaskError`, nothing else; a message never shows a value of an
-env table or of a header; every key that the schema does not know is a warning with its dotted path.
+env table or of a header; every key that the schema does not know is a warning with its dotted path. `parse`,
+`problems` and `near` do the same for the other TOML file, dataset.toml.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pydantic
 from pydantic_core import ErrorDetails
 
 from taskfold.contract import errors, shape
+from taskfold.contract.tables import Table
 from taskfold.contract.task_toml import SCHEMA_VERSION, TaskToml
 
 FILE = "task.toml"
@@ -64,56 +66,64 @@ class Document:
 
 def read(content: bytes) -> Document:
     """The document, or a TaskError for its first problem with the rest in `others`."""
-    written = _parse(content)
+    written = parse(content, FILE)
     try:
         config = TaskToml.model_validate(written)
     except pydantic.ValidationError as error:
-        problems = [_task_error(detail, written) for detail in error.errors(include_url=False)]
-        problems[0].others = tuple(problems[1:])
-        raise problems[0] from None
+        first, *others = problems(error, written, model=TaskToml, file=FILE)
+        first.others = tuple(others)
+        raise first from None
     return Document(config, written, tuple(_warnings(config, written)))
 
 
-def _parse(content: bytes) -> dict[str, Any]:
+def parse(content: bytes, file: str) -> dict[str, Any]:
+    """The TOML document, not deeper than `MAX_DEPTH`. Raises TaskError."""
     remedy = "Correct the file; https://toml.io has the format."
     try:
         document = tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         problem = f"is not UTF-8 text (at byte {error.start})"
-        raise errors.TaskError(problem, file=FILE, remedy="Save the file as UTF-8.") from None
+        raise errors.TaskError(problem, file=file, remedy="Save the file as UTF-8.") from None
     except RecursionError:
-        raise _too_deep() from None
+        raise _too_deep(file) from None
     except ValueError as error:  # TOMLDecodeError, and numbers that the interpreter refuses to convert
-        raise errors.TaskError(f"is not valid TOML: {error}", file=FILE, remedy=remedy) from None
+        raise errors.TaskError(f"is not valid TOML: {error}", file=file, remedy=remedy) from None
     level: list[Any] = [document]
     for _ in range(MAX_DEPTH):
         level = [inner for item in level for inner in _inside(item) if isinstance(inner, dict | list)]
         if not level:
             return document
-    raise _too_deep()
+    raise _too_deep(file)
 
 
 def _inside(item: Any) -> list[Any]:
     return list(item.values()) if isinstance(item, dict) else item
 
 
-def _too_deep() -> errors.TaskError:
-    return errors.TaskError(f"nests tables and arrays more than {MAX_DEPTH} deep", file=FILE, remedy="Flatten it.")
+def _too_deep(file: str) -> errors.TaskError:
+    return errors.TaskError(f"nests tables and arrays more than {MAX_DEPTH} deep", file=file, remedy="Flatten it.")
 
 
-def _task_error(detail: ErrorDetails, written: dict[str, Any]) -> errors.TaskError:
+def problems(
+    error: pydantic.ValidationError, written: dict[str, Any], *, model: type[Table], file: str
+) -> list[errors.TaskError]:
+    """What a model says about a document, in our words; at least one."""
+    return [_task_error(detail, written, model, file) for detail in error.errors(include_url=False)]
+
+
+def _task_error(detail: ErrorDetails, written: dict[str, Any], model: type[Table], file: str) -> errors.TaskError:
     context = detail.get("ctx", {})
     location = tuple(part for part in detail["loc"] if part != "[key]")
     if context.get("field"):
         location = (*location, context["field"])
     problem = _PROBLEMS.get(detail["type"], detail["msg"]).format(**context)
-    on_the_way = list(shape.fields_at(TaskToml, location))
+    on_the_way = list(shape.fields_at(model, location))
     remedy = context.get("remedy") or _REMEDIES.get(problem)
     if remedy is None and on_the_way:
         remedy = shape.key_of(on_the_way[-1]).write
     return errors.TaskError(
         problem,
-        file=FILE,
+        file=file,
         field=shape.dotted(location) or None,
         value=None if any(map(shape.is_secret, on_the_way)) else _at(written, location),
         remedy=remedy or f"See {REFERENCE}.",
@@ -138,8 +148,15 @@ def _warnings(config: TaskToml, written: dict[str, Any]) -> Iterator[str]:
 
 
 def _hint(location: shape.Location) -> str:
-    """A near miss among the keys of the same table."""
-    fields = list(shape.fields_at(TaskToml, location[:-1]))
-    table = shape.table_of(fields[-1].annotation) if fields else TaskToml
-    near = difflib.get_close_matches(str(location[-1]), table.model_fields if table else (), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    if location[-2:] == ("verifier", "inputs"):
+        return "; sidecar inputs stand in the dataset's dataset.toml"
+    found = near(TaskToml, location)
+    return f" (did you mean {found}?)" if found else ""
+
+
+def near(model: type[Table], location: shape.Location) -> str:
+    """The nearest key of the same table to one that is not known, "" when none is near."""
+    fields = list(shape.fields_at(model, location[:-1]))
+    table = shape.table_of(fields[-1].annotation) if fields else model
+    found = difflib.get_close_matches(str(location[-1]), table.model_fields if table else (), n=1)
+    return found[0] if found else ""
