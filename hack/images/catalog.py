@@ -29,7 +29,7 @@ _LEFT_OUT = (
     "usr/share/doc/", "usr/share/info/", "usr/share/locale/", "usr/share/man/",
 )  # fmt: skip
 _PATH = "PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PYTHON_CONFIG: dict[str, Any] = {"Env": [_PATH, "LANG=C.UTF-8", "PYTHON_VERSION=3.13"], "Cmd": ["python3"]}
+PYTHON_CONFIG: dict[str, Any] = {"Env": [_PATH, "LANG=C.UTF-8", "PYTHON_VERSION=3.13"], "Cmd": ["python3"]}
 _SHELL_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SECOND = 1_000_000_000  # nanoseconds, the unit of HEALTHCHECK
 
@@ -58,14 +58,24 @@ def _without(*programs: str) -> tuple[layers.Entry, ...]:
     return tuple(layers.Removal(f"usr/bin/{program}") for program in programs)
 
 
+def _without_links(*programs: str) -> tuple[layers.Entry, ...]:
+    return tuple(layers.Removal(f"usr/local/bin/{program}") for program in programs)
+
+
 DERIVED: dict[str, Derived] = {
+    "hinted": Derived({"Env": [*PYTHON_CONFIG["Env"], "OMP_NUM_THREADS=5"]}),
     "no-bash": Derived(entries=_without("bash", "rbash")),
     "no-timeout": Derived(entries=_without("timeout")),
+    "no-python": Derived(
+        entries=(*_without("python3", "python3.13"), *_without_links("python", "python3", "python3.13"))
+    ),
     "no-tar": Derived(entries=_without("tar", "gzip", "gunzip", "find")),
     "user": Derived(
-        {"User": "1234:2345", "WorkingDir": "/home/app", "Env": [*_PYTHON_CONFIG["Env"], "COLOR=blue"]},
+        {"User": "1234:2345", "WorkingDir": "/home/app", "Env": [*PYTHON_CONFIG["Env"], "COLOR=blue"]},
         (layers.Folder("home/app", 0o755, 1234, 2345),),
     ),
+    # What stands for python:3.13-slim in the restricted profile: somebody by number, with a folder of his own.
+    "restricted": Derived({"User": "1000:1000", "WorkingDir": "/app"}, (layers.Folder("app", 0o755, 1000, 1000),)),
     "named-user": Derived(
         {"User": "app", "WorkingDir": "/home/app"},
         (
@@ -87,6 +97,20 @@ DERIVED: dict[str, Derived] = {
         },
         (layers.File("entrypoint.sh", _ENTRYPOINT, 0o755),),
     ),
+    # What its entrypoint and its check do, a Dockerfile FROM it says by ENV.
+    "scripted": Derived(
+        {
+            "Entrypoint": ["/bin/bash", "-c", 'eval "${ENTRY:-exec \\"\\$@\\"}"', "entry"],
+            "Healthcheck": {
+                "Test": ["CMD-SHELL", 'eval "${CHECK:-true}"'],
+                "Interval": _SECOND // 5,
+                "Timeout": 2 * _SECOND,
+                "Retries": 3,
+            },
+        }
+    ),
+    "no-check": Derived({"Healthcheck": {"Test": ["NONE"]}}),
+    "no-program": Derived({"Entrypoint": ["/missing"]}),
 }
 
 
@@ -96,7 +120,7 @@ def python(cache: Path) -> image.Image:
     key = image.key_of(1, SUITE, PACKAGES, _LEFT_OUT, links)
     root = image.ensure(cache, "root", key, _root_file_system)
     return image.ensure(
-        cache, "python", image.key_of(root.digest, links, _PYTHON_CONFIG), _layer(links, _PYTHON_CONFIG), root
+        cache, "python", image.key_of(root.digest, links, PYTHON_CONFIG), _layer(links, PYTHON_CONFIG), root
     )
 
 
@@ -110,7 +134,7 @@ def debian(cache: Path) -> image.Image:
 def derived(cache: Path, name: str) -> image.Image:
     """One of the test images."""
     base, what = python(cache), DERIVED[name]
-    config = {**_PYTHON_CONFIG, **what.config}
+    config = {**PYTHON_CONFIG, **what.config}
     recipe = _layer(list(what.entries), config)
     return image.ensure(cache, f"test-{name}", image.key_of(base.digest, what), recipe, base)
 

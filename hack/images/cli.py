@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hack.cluster import programs, settings
 from hack.cluster.settings import ClusterError, Settings
-from hack.images import catalog, image, product, registry, system
+from hack.images import catalog, image, product, python38, registry, system
 
 
 def known(cache: Path) -> dict[str, tuple[list[str], Callable[[], image.Image]]]:
@@ -27,6 +27,7 @@ def known(cache: Path) -> dict[str, tuple[list[str], Callable[[], image.Image]]]
         "debian": ([catalog.DEBIAN], lambda: catalog.debian(cache)),
         **{name: ([f"{test}/{name}:1"], derived(name)) for name in catalog.DERIVED},
         "no-shell": ([f"{test}/no-shell:1"], no_shell),
+        PYTHON38: ([f"{test}/python3.8:1"], lambda: python38.make(cache)),
         "helper": ([f"{product.HELPER}:{product.version()}"], lambda: product.helper(cache)),
         "operator": ([f"{product.OPERATOR}:{product.version()}"], lambda: product.operator(cache)),
     }
@@ -34,6 +35,8 @@ def known(cache: Path) -> dict[str, tuple[list[str], Callable[[], image.Image]]]
 
 # Made when no name is given; the product's own two are asked for by name or with --all.
 PRODUCT = ("helper", "operator")
+PYTHON38 = "python3.8"
+"""Left out where it cannot be made, unless it is asked for by name."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -62,6 +65,9 @@ def _make(parsed: argparse.Namespace, chosen: Settings) -> int:
         return 0
     images = known(chosen.cache)
     names = parsed.names or [name for name in images if parsed.all or name not in PRODUCT]
+    if not parsed.names and python38.find() is None:
+        names.remove(PYTHON38)
+        print("python3.8: left out, as this machine has no Python 3.8", file=sys.stderr)
     if unknown := [name for name in names if name not in images]:
         raise image.ImageError(f"no image is called {', '.join(unknown)}; known are {', '.join(images)}")
     target = registry.Registry(parsed.registry or chosen.registry_on_host)

@@ -23,10 +23,11 @@ HELPER = "ghcr.io/taskfold/helper"
 OPERATOR = "ghcr.io/taskfold/taskfold"
 SITE = ROOT / "build" / "site"
 _INSIDE = "/app/site"
+_NOBODY = 65532
 OPERATOR_CONFIG: dict[str, Any] = {
-    "User": "65532:65532",
+    "User": f"{_NOBODY}:{_NOBODY}",
     "WorkingDir": "/",
-    "Env": [*catalog._PYTHON_CONFIG["Env"], f"PYTHONPATH={_INSIDE}", "PYTHONUNBUFFERED=1"],
+    "Env": [*catalog.PYTHON_CONFIG["Env"], f"PYTHONPATH={_INSIDE}", "PYTHONUNBUFFERED=1"],
     "Entrypoint": ["python3", "-m", "taskfold"],
 }
 _IGNORED = {"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
@@ -76,7 +77,9 @@ def helper(cache: Path) -> image.Image:
             ]
             _run(command, sources, {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"})
             made.rename(folder)
-    return system.single_binary(cache, "helper", folder / "helper", "/helper", {"User": "65532:65532"})
+    # Closed to a sandbox's other processes from its first instruction on: see programMode in helper/sys.go.
+    user = {"User": f"{_NOBODY}:{_NOBODY}"}
+    return system.single_binary(cache, "helper", folder / "helper", "/helper", user, mode=0o2551, group=_NOBODY)
 
 
 def operator(cache: Path) -> image.Image:

@@ -7,17 +7,24 @@ from hack.images import image, layers
 
 
 def single_binary(
-    cache: Path, name: str, binary: Path, path: str, settings: dict[str, Any], *more: layers.Entry
+    cache: Path,
+    name: str,
+    binary: Path,
+    path: str,
+    settings: dict[str, Any],
+    *more: layers.Entry,
+    mode: int = 0o755,
+    group: int = 0,
 ) -> image.Image:
     """An image from scratch with one static `binary` at `path`, which is its entry point."""
-    entries = [layers.File(path, binary, 0o755), *more]
+    entries = [layers.File(path, binary, mode, group=group), *more]
 
     def recipe(work: Path) -> tuple[layers.Layer, Path, dict[str, Any]]:
         file = work / "layer.tar.gz"
         return layers.from_entries(file, entries), file, {"Entrypoint": [path], "WorkingDir": "/", **settings}
 
     # The binary lies in a folder whose name is the hash of its sources.
-    key = image.key_of(str(binary.resolve().parent.name), binary.stat().st_size, path, settings, more)
+    key = image.key_of(str(binary.resolve().parent.name), binary.stat().st_size, path, settings, more, mode, group)
     return image.ensure(cache, name, key, recipe)
 
 
