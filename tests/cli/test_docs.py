@@ -54,7 +54,7 @@ def test_every_example_runs(line: str, cluster: FakeCluster, path: str) -> None:
 
 
 def test_examples_of_all_commands_are_there() -> None:
-    assert {line.split()[1] for line in COMMANDS} == {"run", "render", "logs"}
+    assert {line.split()[1] for line in COMMANDS} == {"run", "render", "lint", "logs", "conformance"}
 
 
 def test_the_exit_codes_are_those_of_the_code() -> None:

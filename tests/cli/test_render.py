@@ -7,6 +7,7 @@ import json
 import os
 import random
 import tarfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 
 from taskfold.api.task_source import InlineSource
 from taskfold.api.taskrun import TaskRun
-from taskfold.cli import manifest_text, manifests
+from taskfold.build import manifests
+from taskfold.cli import manifest_text
 from taskfold.contract import digest
 from taskfold.contract.folder import DirectoryFolder, MemoryFolder
 from taskfold.engine import sources
@@ -177,27 +179,74 @@ def test_the_oracle_needs_a_solution(cli: Cli, write: Any) -> None:
     assert cli("render", folder, "--agent", "nop").exit_code == 0
 
 
+def test_the_oracle_may_have_an_answer_instead(cli: Cli, write: Any) -> None:
+    folder = write("answered", {"solution/solve.sh": None, "solution/answer.md": "42\n"})
+    assert cli("render", folder).exit_code == 0
+
+
 def test_a_folder_of_tasks_is_told_from_a_task(cli: Cli) -> None:
     result = cli("render", HELLO)
     assert result.exit_code == 3
     assert f"Name one of them: {HELLO / 'components'}" in result.stderr
 
 
+DATASET = """
+[gym]
+license = "MIT"
+[gym.defaults]
+timeout_multiplier = 2
+[gym.tasks.hello.environment]
+cpus = 1.5
+env = { "A\\u007f" = "\\"x\\"" }
+[gym.tasks.other.environment]
+cpus = 64
+"""
+
+
+def test_what_the_dataset_adds_goes_with_the_task(cli: Cli, write: Any) -> None:
+    folder = write()
+    (folder.parent / "dataset.toml").write_text(DATASET)
+    (folder.parent / "verifier.py").write_text("# grades tasks without tests/")
+    task = json.loads(cli("render", folder, "-o", "json").stdout)["spec"]["task"]
+    files = task["inline"]["files"]
+    assert task["path"] == folder.name
+    assert {path.partition("/")[0] for path in files} == {folder.name, "dataset.toml"}
+    assert tomllib.loads(files["dataset.toml"]) == {
+        "gym": {
+            "defaults": {"timeout_multiplier": 2.0},
+            "tasks": {"hello": {"environment": {"cpus": 1.5, "env": {"A\x7f": '"x"'}}}},
+        }
+    }
+
+
+def test_the_dataset_s_verifier_goes_with_a_task_that_it_grades(cli: Cli, write: Any) -> None:
+    folder = write("hello", {"tests/test.sh": None})
+    (folder.parent / "verifier.py").write_text("def verify(): return 1")
+    task = json.loads(cli("render", folder, "-o", "json").stdout)["spec"]["task"]
+    assert task["path"] == folder.name
+    assert task["inline"]["files"]["verifier.py"] == "def verify(): return 1"
+
+
+def test_a_dataset_s_toml_is_not_looked_for_beyond_a_repository(cli: Cli, write: Any) -> None:
+    folder = write()
+    (folder / ".git").mkdir()
+    (folder.parent / "dataset.toml").write_text("[gym]\ntypo = 1\n")
+    assert cli("render", folder).exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[gym.defaults]\ntimeout_multiplier = 2.0\n", "gym.defaults.timeout_multiplier = 2.0"),
-        ('[gym.tasks."a.b".environment]\ncpus = 2\n', 'gym.tasks."a.b".environment.cpus = 2'),
-        ('[gym]\nallowed_agents = ["a"]\n', "gym.allowed_agents"),
+        ("[gym.defaults]\ntimeout_multiplyer = 2.0\n", "gym.defaults.timeout_multiplyer: is not a key of [gym]"),
+        ("[gym]\nallowed_agents = 1\n", "gym.allowed_agents = 1: must be an array"),
     ],
 )
-def test_settings_of_the_dataset_are_refused(cli: Cli, write: Any, text: str, said: str) -> None:
+def test_wrong_settings_of_the_dataset_are_refused(cli: Cli, write: Any, text: str, said: str) -> None:
     folder = write()
     (folder.parent / "dataset.toml").write_text(text)
     result = cli("render", folder)
     assert result.exit_code == 3
     assert f"../dataset.toml: {said}" in result.stderr
-    assert "not supported yet" in result.stderr
 
 
 @pytest.mark.parametrize("text", ['[dataset]\nname = "a/b"\n', "", "[gym]\n", "[[tasks]]\nname = 'x'\n"])
@@ -212,7 +261,7 @@ def test_a_dataset_toml_that_is_none(cli: Cli, write: Any) -> None:
     (folder.parent / "dataset.toml").write_text("[gym")
     result = cli("render", folder)
     assert result.exit_code == 3
-    assert "../dataset.toml: is not TOML" in result.stderr
+    assert "../dataset.toml: is not valid TOML" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from taskfold.cli import episode, manifests, watching
+from taskfold.build import manifests
+from taskfold.cli import episode
+from taskfold.effects import taskruns
 
 from .conftest import Cli, document
 from .fakes import RUNNING, FakeCluster, going, judged, kubeconfig, refusal, unjudged
@@ -167,6 +169,20 @@ def test_text_shows_named_rewards_and_the_reason(cli: Cli, write: Any, cluster: 
     assert "NodeLost (harbor:provider_unavailable): because of NodeLost" in result.stderr
 
 
+def test_steps_are_told_while_they_go_on_and_at_the_end(cli: Cli, write: Any, cluster: FakeCluster) -> None:
+    entry = {"phase": "agent", "step": "sec\x1bond", "nonce": "a" * 32}
+    over = [{"name": "first", "reward": "0.5"}, {"name": "sec\x1bond", "reward": "0", "reason": "RewardMissing"}]
+    working = going("Running", "AgentRunning", "since 12:00")
+    working["journal"] = [entry]
+    cluster.statuses[:] = [working, judged("0.25", complete=True, steps=over)]
+    result = cli("run", write())
+    for line in ("step sec ond: since 12:00", "step first: 0.5", "step sec ond: 0 (RewardMissing)"):
+        assert line in result.stderr
+    cluster.statuses[:] = [judged("0.25", complete=True, steps=over)]
+    found = document(cli("run", write(), "--output", "json").stdout)
+    assert [step["reward"] for step in found["steps"]] == [0.5, 0.0]
+
+
 def test_the_verdict_counts_even_if_the_end_does_not_come(
     cli: Cli, write: Any, cluster: FakeCluster, monkeypatch: Any
 ) -> None:
@@ -186,7 +202,7 @@ def test_hostile_text_cannot_write_to_the_terminal(cli: Cli, write: Any, cluster
 
 
 def test_without_the_right_to_watch_it_polls(cli: Cli, write: Any, cluster: FakeCluster, monkeypatch: Any) -> None:
-    monkeypatch.setattr(watching, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(taskruns, "POLL_SECONDS", 0.01)
     cluster.watchable = False
     assert cli("run", write()).exit_code == 0
     assert cluster.calls.count("watch") > 1
@@ -223,7 +239,7 @@ def test_without_an_operator_it_says_where_to_look_and_gives_up(
 
 
 def test_a_run_that_somebody_deletes(cli: Cli, write: Any, cluster: FakeCluster, monkeypatch: Any) -> None:
-    monkeypatch.setattr(watching, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(taskruns, "POLL_SECONDS", 0.01)
     cluster.statuses[:] = [RUNNING]
     cluster.delete_at_end = True
     found = document(cli("run", write(), "--output", "json").stdout)

@@ -14,7 +14,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests import ports
+from yarl import URL
 
-from taskfold.effects import errors, registry, registry_http
+from taskfold.effects import errors, pull_secrets, registry, registry_http
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
@@ -287,6 +288,28 @@ async def test_everything_that_a_configuration_says(real: RealRegistry, reader: 
 
 
 @pytest.mark.parametrize(
+    "healthcheck",
+    [
+        {"Test": "true"},
+        {"Test": ["CMD"]},
+        {"Test": ["CMD-SHELL"]},
+        {"Test": ["CMD-SHELL", "a", "b"]},
+        {"Test": ["SOMETHING", "a"]},
+        {"Test": ["CMD", "a"], "Interval": "5s"},
+        {"Test": ["CMD", "a"], "Retries": 1.5},
+        {"Test": ["CMD", "a"], "Timeout": -1},
+        {"Test": ["CMD", "a"], "Timeout": True},
+    ],
+)
+async def test_a_healthcheck_that_docker_does_not_write(
+    real: RealRegistry, reader: registry.Registry, healthcheck: dict[str, Any]
+) -> None:
+    real.image("library/odd", config(Healthcheck=healthcheck), "1")
+    with pytest.raises(registry.InvalidImage, match="wrong type"):
+        await reader.image_config("odd:1")
+
+
+@pytest.mark.parametrize(
     "said", [{"config": None}, {}, {"config": {}}, {"config": {"Env": None, "Cmd": None, "User": ""}}]
 )
 async def test_a_configuration_that_says_nothing(
@@ -398,7 +421,7 @@ async def test_a_login_that_is_missing_or_wrong(basic: RealRegistry, password: s
     async with registry.Registry({"docker.io": [basic.url]}, auth, upstream=False) as reader:
         with pytest.raises(registry.Unauthorised) as caught:
             await reader.image_config("private:1")
-    assert "registry.auth" in caught.value.remedy
+    assert "spec.pod.imagePullSecrets" in caught.value.remedy
     assert "wrong" not in str(caught.value)
     assert ("'ada'" if password else "anonymous") in str(caught.value)
 
@@ -411,6 +434,54 @@ async def test_a_login_is_not_sent_to_another_host(basic: RealRegistry) -> None:
     async with registry.Registry({"docker.io": [basic.url]}, auth, upstream=False) as reader:
         with pytest.raises(registry.Unauthorised, match="anonymous"):
             await reader.image_config("private:1")
+
+
+async def test_a_login_of_the_asker_goes_to_the_images_own_host_only() -> None:
+    ours, theirs = registry.Credential("ours", "x"), [registry.Credential(name, "x") for name in "ab"]
+    async with registry.Registry(
+        {"reg.example": ["http://mirror:81"]}, {"mirror:81": ours, "reg.example": ours}
+    ) as reader:
+        name = registry.Reference.parse("reg.example/a:1")
+        asked = {
+            who: [(each.url.host, each.credential, each.own) for each in reader._endpoints(name, logins)]
+            for who, logins in (("nobody", []), ("somebody", theirs))
+        }
+    assert asked == {
+        "nobody": [("mirror", ours, False), ("reg.example", ours, False)],
+        "somebody": [("mirror", ours, False), *(("reg.example", login, True) for login in theirs)],
+    }
+
+
+class Private(registry.Registry):
+    """Its image's own host is a registry of this test, without TLS."""
+
+    url = ""
+
+    def _endpoints(
+        self, name: registry.Reference, own: Sequence[registry.Credential]
+    ) -> Iterator[registry_http.Endpoint]:
+        for login in own or (None,):
+            session = self._session(inside=True)
+            yield registry_http.Endpoint(URL(self.url), {}, session, login, own=bool(own))
+
+
+async def test_what_was_read_with_a_login_is_for_that_login_only(basic: RealRegistry) -> None:
+    def logins(password: str) -> list[pull_secrets.Login]:
+        return [pull_secrets.Login("docker.io", registry.Credential("ada", password))]
+
+    async with Private() as reader:
+        reader.url = basic.url
+        record = await reader.image_config("private:1", logins=[*logins("old"), *logins("secret")])
+        assert record.config.env == {"A": "1"}
+        for reference in ("private:1", f"private@{record.digest}"):
+            assert await reader.image_config(reference, logins=logins("secret")) == record
+            for wrong in (
+                [],
+                logins("wrong"),
+                [pull_secrets.Login("other.example", registry.Credential("ada", "secret"))],
+            ):
+                with pytest.raises(registry.Unauthorised):
+                    await reader.image_config(reference, logins=wrong)
 
 
 def test_a_password_is_not_printed() -> None:

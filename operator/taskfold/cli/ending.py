@@ -45,10 +45,16 @@ def lines(document: Mapping[str, Any]) -> list[str]:
     if failure is not None:
         kind = f" ({failure['kind']})" if failure["kind"] else ""
         found.append(f"{failure['reason']}{kind}: {_lines(document['message'])}")
+    found += [_step(step) for step in document["steps"]]
     found += [f"warning: {clean(warning)}" for warning in document["warnings"]]
     if document["store"]:
         found.append(f"files: {where(document['store'])}")
     return found
+
+
+def _step(step: Mapping[str, Any]) -> str:
+    reward = f"{step['reward']:g}" if step["reward"] is not None else "no reward"
+    return f"step {clean(step['name'])}: {reward}" + (f" ({step['reason']})" if step["reason"] else "")
 
 
 def where(store: str) -> str:

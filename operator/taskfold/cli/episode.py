@@ -13,13 +13,13 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from taskfold.api.taskrun import TaskRun
-from taskfold.build import pod, result
-from taskfold.cli import cluster, ending, exits, progress, watching
+from taskfold.build import result
+from taskfold.build.manifests import Rendered
+from taskfold.cli import cluster, ending, exits, progress
 from taskfold.cli.interrupts import Interrupts, Stopped, TooLate, unless
-from taskfold.cli.manifests import Rendered
 from taskfold.cli.reasons import CommandReason
 from taskfold.effects import client as api
-from taskfold.effects import errors
+from taskfold.effects import errors, taskruns
 
 NOTICE_SECONDS = 10.0
 """An operator that runs looks at a new run within a second."""
@@ -119,34 +119,10 @@ class Episode:
 
     async def _create(self) -> TaskRun:
         rendered = self._order.rendered
-        if rendered.config_map is None:
-            return await self._create_run()
-        files = await self._client.create(api.CONFIGMAPS, self._namespace, rendered.config_map)
-        name = files["metadata"]["name"]
-        try:
-            run = await self._create_run()
-        except BaseException:
-            with contextlib.suppress(errors.EffectError):
-                await self._client.delete(api.CONFIGMAPS, self._namespace, name, uid=files["metadata"]["uid"])
-            raise
-        try:
-            owners = {"metadata": {"ownerReferences": [pod.owner(run)]}}
-            await self._client.patch(api.CONFIGMAPS, self._namespace, name, owners)
-        except errors.EffectError as error:
-            self._shown.note(f"ConfigMap {name} will not go with the run, delete it yourself: {error}")
-        return run
-
-    async def _create_run(self) -> TaskRun:
-        try:
-            created = await self._client.create(api.TASKRUNS, self._namespace, self._order.rendered.run)
-        except errors.Unavailable as error:
-            if not error.sent:
-                raise
-            try:  # it may have been created all the same
-                created = await self._client.get(api.TASKRUNS, self._namespace, self._name)
-            except errors.EffectError:
-                raise error from None
-        return TaskRun.parse(created)
+        created = await taskruns.create(self._client, self._namespace, rendered.run, rendered.config_map)
+        if created.unowned:
+            self._shown.note(created.unowned)
+        return created.run
 
     async def _follow(self, seconds: float | None, stop: asyncio.Event) -> Stop:
         """Until the run is complete, the event comes, the time is over or nobody works on the run."""
@@ -177,7 +153,8 @@ class Episode:
 
     async def _pump(self, states: "asyncio.Queue[State]") -> None:
         try:
-            async for run in watching.changes(self._connection, self._name, self._run.metadata.uid):
+            login, uid = self._connection.login, self._run.metadata.uid
+            async for run in taskruns.changes(self._client, login, self._namespace, self._name, uid):
                 await states.put(run)
         except errors.EffectError as error:
             await states.put(error)

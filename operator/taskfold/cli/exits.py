@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from taskfold.build.refused import Refused as Refused  # noqa: PLC0414 - one of the ways in which a command ends
+
 REWARDED = 0
 BELOW_ONE = 1
 NO_VERDICT = 2
@@ -21,15 +23,6 @@ INTERRUPTED = 130
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """What typer raises for a command line that cannot be read; typer itself ends with 2, our NO_VERDICT."""
 _PASSING: tuple[type[BaseException], ...] = (typer.Exit, typer.Abort, BrokenPipeError, EOFError)
-
-
-class Refused(Exception):  # noqa: N818 - it is a result, and named for it
-    """What is asked for cannot be. `reason`: as in the result document. `lines`: all that is wrong."""
-
-    def __init__(self, reason: str, *lines: str) -> None:
-        super().__init__("\n".join(lines))
-        self.reason = reason
-        self.lines = lines
 
 
 class Unavailable(Exception):  # noqa: N818 - as above

@@ -5,14 +5,18 @@ from typing import Annotated
 
 import typer
 
-from taskfold.cli import exits, logs, operator, render, run
+from taskfold.cli import attach, conformance, exits, lint, logs, operator, render, run
 
 app = typer.Typer(
     name="taskfold", cls=exits.Commands, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False
 )
 app.command()(render.render)
 app.command(cls=run.Command)(run.run)
+app.command()(attach.attach)
+app.command()(attach.finish)
 app.command()(logs.logs)
+app.command()(lint.lint)
+app.command()(conformance.conformance)
 app.command()(operator.operator)
 
 

@@ -5,7 +5,6 @@ Guarantees: a value that cannot be used is a usage error (64) that names the opt
 
 import re
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from pydantic import ValidationError
 from taskfold.api import agent as agents
 from taskfold.api.common import MAX_RUN_NAME
 from taskfold.api.taskrun import TaskRunSpec
+from taskfold.build.manifests import From
 
 Json = dict[str, Any]
 
@@ -24,16 +24,8 @@ _PATH = re.compile(r"[A-Za-z][A-Za-z0-9]*(\.[A-Za-z][A-Za-z0-9]*)*")
 _OWN = {"task": "the FOLDER", "agent": "--agent"}
 
 
-class From(StrEnum):
-    """Where the task's files stand in the manifests."""
-
-    AUTO = "auto"
-    INLINE = "inline"
-    CONFIGMAP = "configmap"
-
-
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The task folder.", show_default=False)]
-Agent = Annotated[str, typer.Option(metavar="AGENT", help="oracle, nop, or script:FILE.")]
+Agent = Annotated[str, typer.Option(metavar="AGENT", help="oracle, nop, external, or script:FILE.")]
 Source = Annotated[From, typer.Option("--from", help="Where the task's files stand in the manifests.")]
 Namespace = Annotated[
     str | None,
@@ -57,10 +49,10 @@ Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig. Un
 def agent(text: str) -> Json:
     """`--agent` as `spec.agent`."""
     kind, colon, path = text.partition(":")
-    if text in ("oracle", "nop"):
+    if text in ("oracle", "nop", "external"):
         return {text: {}}
     if kind != "script" or not colon:
-        raise _wrong("--agent", text, "write oracle, nop, or script:FILE with a shell script of yours")
+        raise _wrong("--agent", text, "write oracle, nop, external, or script:FILE with a shell script of yours")
     try:
         script = Path(path).read_bytes()[: 4 * agents.MAX_SCRIPT + 1].decode()
     except OSError as error:

@@ -67,7 +67,9 @@ def step_of(run: TaskRun) -> Step:
     condition = conditions.find(status.conditions, kind)
     if condition is None:
         return Step(status.phase)
-    return Step(status.phase, condition.reason, clean(condition.message)[:MESSAGE_CHARACTERS])
+    turn = next((entry.step for entry in reversed(status.journal) if entry.step is not None), None)
+    where = f"step {turn}: " if turn is not None and not status.phase.final else ""
+    return Step(status.phase, condition.reason, clean(where + condition.message)[:MESSAGE_CHARACTERS])
 
 
 def clean(text: str) -> str:

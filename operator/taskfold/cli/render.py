@@ -8,8 +8,10 @@ import typer
 
 from taskfold.api import taskrun, unsupported
 from taskfold.api.reasons import Reason
-from taskfold.cli import folders, manifest_text, manifests, options
+from taskfold.build import manifests
+from taskfold.cli import manifest_text, options
 from taskfold.cli.exits import Refused
+from taskfold.effects import folders
 
 TOO_LARGE = "This is too large for client-side apply. Use: kubectl apply --server-side -f FILE"
 
@@ -33,7 +35,7 @@ def render(  # noqa: PLR0917 - options of a command line
             "--namespace", "-n", help="Written into the manifests. Unset: left to kubectl.", show_default=False
         ),
     ] = None,
-    source: options.Source = options.From.AUTO,
+    source: options.Source = manifests.From.AUTO,
     settings: options.Set = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="How the manifests are written.")] = Format.YAML,
 ) -> None:
@@ -42,7 +44,14 @@ def render(  # noqa: PLR0917 - options of a command line
     checked = check(folder, chosen, spec)
     task_id = checked.task.id
     wanted = manifests.Wanted(
-        wanted_name or manifests.object_name(task_id), namespace, task_id, checked.files, chosen, source, spec
+        wanted_name or manifests.object_name(task_id),
+        namespace,
+        task_id,
+        checked.files,
+        chosen,
+        source,
+        spec,
+        checked.path,
     )
     rendered = manifests.build(wanted)
     for warning in checked.warnings:
@@ -62,7 +71,7 @@ def check(folder: Path, agent: options.Json, spec: options.Json) -> folders.Chec
     asked = {"metadata": {}, "spec": {"task": {"inline": {}}, "agent": agent, **spec}}
     if paths := unsupported.unsupported(taskrun.TaskRun.parse(asked)):
         raise Refused(Reason.UNSUPPORTED_FIELD, unsupported.message(paths))
-    if "oracle" in agent and checked.task.solution is None:
-        problem = "the oracle agent needs solution/solve.sh, and the task folder has none"
+    if "oracle" in agent and not checked.task.has_solution:
+        problem = "the oracle agent needs solution/solve.sh or solution/answer.md, and the task folder has neither"
         raise Refused(Reason.INVALID_TASK, f"{problem}. Add it, or take another --agent.")
     return checked

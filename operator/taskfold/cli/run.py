@@ -16,8 +16,8 @@ from typer.core import TyperCommand
 
 from taskfold.api.reasons import Reason
 from taskfold.api.taskrun import TaskRun
-from taskfold.build import result
-from taskfold.cli import cluster, ending, exits, manifests, options, progress, render
+from taskfold.build import manifests, result
+from taskfold.cli import cluster, ending, exits, options, progress, render
 from taskfold.cli.episode import Episode, Order
 from taskfold.cli.interrupts import Interrupts
 from taskfold.cli.reasons import CommandReason
@@ -64,7 +64,7 @@ def run(  # noqa: PLR0917 - options of a command line
     name: Annotated[
         str | None, typer.Option(help="Name of the TaskRun. Unset: the folder's and five letters.", show_default=False)
     ] = None,
-    source: options.Source = options.From.AUTO,
+    source: options.Source = manifests.From.AUTO,
     settings: options.Set = None,
     timeout: Annotated[
         float | None,
@@ -84,7 +84,8 @@ def run(  # noqa: PLR0917 - options of a command line
     run_name = given or manifests.unique_name(folder.resolve().name, suffix)
     try:
         checked = render.check(folder, chosen, spec)
-        wanted = manifests.Wanted(run_name, namespace, checked.task.id, checked.files, chosen, source, spec)
+        task_id, files, path = checked.task.id, checked.files, checked.path
+        wanted = manifests.Wanted(run_name, namespace, task_id, files, chosen, source, spec, path)
         rendered = manifests.build(wanted)
         for warning in checked.warnings:
             typer.echo(f"warning: {warning}", err=True)

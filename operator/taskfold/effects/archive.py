@@ -31,9 +31,11 @@ def header(
     mtime: int = 0,
     kind: bytes = tarfile.REGTYPE,
     link: str = "",
+    owner: tuple[int, int] = (0, 0),
 ) -> bytes:
-    """The header blocks of one member (PAX; owner 0)."""
+    """The header blocks of one member (PAX). `owner`: uid and gid."""
     info = tarfile.TarInfo(name)
+    info.uid, info.gid = owner
     info.size, info.mode, info.mtime, info.type, info.linkname = size, mode, mtime, kind, link
     return info.tobuf(tarfile.PAX_FORMAT, *_ENCODING)
 

@@ -6,8 +6,8 @@ one. Input needs v5 (v4 cannot end stdin), so nothing else is offered then. Ever
 bounded. It never repeats a command: whether it may run twice is the caller's knowledge (the sandbox's
 journal).
 
-Each binary message is one channel byte and payload: 0 stdin, 1 stdout, 2 stderr, 3 the final Status, 255
-and a channel number: that channel is closed.
+Each binary message is one channel byte and payload: 0 stdin, 1 stdout, 2 stderr, 3 the final Status, 4 a
+terminal's size, 255 and a channel number: that channel is closed.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from taskfold.effects import client as api
 from taskfold.effects import errors, places, transport
 
 V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
-STDIN, STDOUT, STDERR, STATUS, CLOSE = 0, 1, 2, 3, 255
+STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 
 FRAME_BYTES = 128 * 1024  # larger client frames get the connection reset by some API servers
 STDOUT_BUFFER = 1 << 20  # waiting for the reader; then the socket is left alone and the command blocks
@@ -241,6 +241,10 @@ class ExecStream:
             async with asyncio.timeout(2.0):
                 await self._socket.close()
 
+    async def resize(self, columns: int, rows: int) -> None:
+        """The terminal has another size now."""
+        await self._frame(bytes([RESIZE]) + json.dumps({"Width": columns, "Height": rows}).encode())
+
     async def _frame(self, frame: bytes | memoryview) -> None:
         if self._reader.done():
             raise self._refused()
@@ -358,17 +362,23 @@ class Exec:
         argv: Sequence[str],
         *,
         stdin: bool = False,
+        tty: bool = False,
         limits: Limits | None = None,
         checked: bool = False,
     ) -> AsyncIterator[ExecStream]:
         """Start argv in the pinned container; leaving the context early drops the connection.
 
-        `checked`: the caller has just observed the pod (`PodPin.of`); saves a GET of 3 ms.
+        `tty`: at a terminal of its own, which is hung up with the connection and has one output. `checked`: the caller
+        has just observed the pod (`PodPin.of`); saves a GET of 3 ms.
         """
         limits = limits or self._limits
         seat = await places.Seat(self._places, self._waiting, pin.node).work()
         try:
-            socket = await self._start(pin, argv, stdin, limits, checked)
+            outputs = ("stdout", "tty") if tty else ("stdout", "stderr")
+            streams = [(name, "true") for name in (*outputs, *(["stdin"] if stdin else []))]
+            query = [("container", pin.container), *streams, *(("command", word) for word in argv)]
+            protocols = (V5,) if stdin else (V5, V4)
+            socket = await self._start(pin, query, protocols, limits, checked)
             stream = ExecStream(
                 socket,
                 stdin=stdin,
@@ -421,9 +431,9 @@ class Exec:
         pin.check(pod)
 
     async def _start(
-        self, pin: PodPin, argv: Sequence[str], stdin: bool, limits: Limits, checked: bool
+        self, pin: PodPin, query: transport.Query, protocols: Sequence[str], limits: Limits, checked: bool
     ) -> transport.Socket:
-        socket = await self._patiently(lambda: self._upgraded(pin, argv, stdin, limits, checked), pin)
+        socket = await self._patiently(lambda: self._upgraded(pin, query, protocols, limits, checked), pin)
         if socket.protocol is None:
             with contextlib.suppress(aiohttp.ClientError, OSError):
                 await socket.close()
@@ -447,23 +457,20 @@ class Exec:
                 await asyncio.sleep(random.uniform(0, 2 * DESCRIPTOR_PAUSE))  # noqa: S311  (spreads, protects nothing)
 
     async def _upgraded(
-        self, pin: PodPin, argv: Sequence[str], stdin: bool, limits: Limits, checked: bool
+        self, pin: PodPin, query: transport.Query, protocols: Sequence[str], limits: Limits, checked: bool
     ) -> transport.Socket:
         try:
             async with asyncio.timeout(limits.start_seconds):
                 if not checked:
                     await self.verify_pin(pin)
-                return await self._connect(pin, argv, stdin)
+                return await self._connect(pin, query, protocols)
         except TimeoutError as error:
             raise errors.ConnectionLost(f"no handshake within {limits.start_seconds:g} s", where=pin.where) from error
 
-    async def _connect(self, pin: PodPin, argv: Sequence[str], stdin: bool) -> transport.Socket:
-        query = [("container", pin.container), ("stdout", "true"), ("stderr", "true")]
-        query += [("stdin", "true")] if stdin else []
-        query += [("command", word) for word in argv]
+    async def _connect(self, pin: PodPin, query: transport.Query, protocols: Sequence[str]) -> transport.Socket:
         path = api.PODS.path(pin.namespace, pin.name, "exec")
         try:
-            return await self._client.websocket("exec", path, query, (V5,) if stdin else (V5, V4), where=pin.where)
+            return await self._client.websocket("exec", path, query, protocols, where=pin.where)
         except errors.NotFound as error:
             raise errors.NotRunning(error.problem, state="gone", where=pin.where) from error
         except errors.NoDescriptors:

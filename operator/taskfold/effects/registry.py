@@ -18,7 +18,7 @@ import aiohttp
 import yarl
 
 from taskfold.contract import dockerfile
-from taskfold.effects import errors, registry_http
+from taskfold.effects import errors, pull_secrets, registry_http
 from taskfold.effects.registry_http import Credential, ImageNotFound, InvalidImage, Unauthorised, Unreachable
 
 __all__ = [
@@ -74,6 +74,9 @@ class Platform:
 
 
 LINUX_AMD64 = Platform()
+
+_Key = tuple[str, Platform, Credential | None]
+"""Digest, platform, and whose login it was read with; None: ours, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,7 @@ class Registry:
         self._auth = dict(auth or {})
         self._upstream = upstream
         self._trusted = {*trusted_hosts, *self._mirrors, *self._auth}
-        self._images: collections.OrderedDict[tuple[str, Platform], ImageRecord] = collections.OrderedDict()
+        self._images: collections.OrderedDict[_Key, ImageRecord] = collections.OrderedDict()
         self._lookups = asyncio.Semaphore(LOOKUPS)
         self._inside: aiohttp.ClientSession | None = None
         self._public: aiohttp.ClientSession | None = None
@@ -159,20 +162,24 @@ class Registry:
                 await session.close()
         self._inside = self._public = None
 
-    async def image_config(self, reference: str, platform: Platform = LINUX_AMD64) -> ImageRecord:
+    async def image_config(
+        self, reference: str, platform: Platform = LINUX_AMD64, *, logins: Sequence[pull_secrets.Login] = ()
+    ) -> ImageRecord:
         """The image's configuration for `platform`. The classes of RegistryError above.
 
-        The answer of the last endpoint decides on the class of an error (upstream knows best); the message
-        names what every endpoint said.
+        `logins`: of whoever asks; those that fit go to the image's own host, in place of ours, never to a mirror. The
+        answer of the last endpoint decides on the class of an error (upstream knows best); the message names what
+        every endpoint said.
         """
         name = Reference.parse(reference)
-        if name.digest and (known := self._known(name.digest, platform)):
+        own = pull_secrets.fitting(logins, name.host, name.repository)
+        if name.digest and not own and (known := self._known((name.digest, platform, None))):
             return known
         failures: list[errors.RegistryError] = []
         async with self._lookups:
             try:
                 async with asyncio.timeout(LOOKUP_SECONDS):
-                    for endpoint in self._endpoints(name):
+                    for endpoint in self._endpoints(name, own):
                         try:
                             return await self._lookup(endpoint, name, platform)
                         except errors.RegistryError as error:
@@ -183,13 +190,13 @@ class Registry:
         problem = "; ".join(f"{error.where} says: {error.problem}" for error in failures)
         raise type(last)(problem, where=str(name), remedy=last.remedy) from last
 
-    def _known(self, digest: str, platform: Platform) -> ImageRecord | None:
-        record = self._images.get((digest, platform))
+    def _known(self, key: "_Key") -> ImageRecord | None:
+        record = self._images.get(key)
         if record is not None:
-            self._images.move_to_end((digest, platform))
+            self._images.move_to_end(key)
         return record
 
-    def _endpoints(self, name: Reference) -> Iterator[registry_http.Endpoint]:
+    def _endpoints(self, name: Reference, own: Sequence[Credential]) -> Iterator[registry_http.Endpoint]:
         mirrors = self._mirrors.get(name.host, self._mirrors.get(DEFAULT_MIRRORS, []))
         for url in mirrors:
             login = self._auth.get(url.authority)
@@ -197,7 +204,8 @@ class Registry:
         if self._upstream or not mirrors:
             host = f"registry-1.{DOCKER_HUB}" if name.host == DOCKER_HUB else name.host
             session = self._session(inside=name.host in self._trusted)
-            yield registry_http.Endpoint(yarl.URL(f"https://{host}"), {}, session, self._auth.get(name.host))
+            for login in own or (self._auth.get(name.host),):
+                yield registry_http.Endpoint(yarl.URL(f"https://{host}"), {}, session, login, own=bool(own))
 
     def _session(self, *, inside: bool) -> aiohttp.ClientSession:
         if inside:
@@ -208,7 +216,9 @@ class Registry:
 
     async def _lookup(self, endpoint: registry_http.Endpoint, name: Reference, platform: Platform) -> ImageRecord:
         found = name.digest or await self._head(endpoint, name)
-        if found and (known := self._known(found, platform)):
+        # What was read with somebody's login is for whoever has that login.
+        access = endpoint.credential if endpoint.own else None
+        if found and (known := self._known((found, platform, access))):
             return known
         body = await _manifest(endpoint, name, name.digest or name.tag or "")
         top = manifest = name.digest or _digest(body)
@@ -223,7 +233,7 @@ class Registry:
         content = await registry_http.read(endpoint, f"{name.repository}/blobs/{config}", CONFIG_BYTES)
         _prove(content, config, endpoint)
         record = ImageRecord(top, manifest, _image_config(registry_http.read_object(content, endpoint), endpoint))
-        self._images[top, platform] = record
+        self._images[top, platform, access] = record
         if len(self._images) > CACHED_IMAGES:
             self._images.popitem(last=False)
         return record
@@ -305,11 +315,25 @@ def _is_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
+def _is_healthcheck(value: Mapping[str, Any]) -> bool:
+    """As Docker writes it: a test of a kind that it knows, and whole numbers (nanoseconds, but for the retries)."""
+    test, numbers = value.get("Test") or [], [value.get(key) or 0 for key in _NUMBERS]
+    if not _is_texts(test) or not all(type(each) is int and 0 <= each < 2**63 for each in numbers):
+        return False
+    match test:
+        case [] | ["NONE", *_] | ["CMD", _, *_] | ["CMD-SHELL", _]:
+            return True
+        case _:
+            return False
+
+
+_NUMBERS = ("Interval", "Timeout", "StartPeriod", "StartInterval", "Retries")
 _FORMS: Mapping[str, Callable[[Any], bool]] = {
     "Env": _is_texts,
     "Entrypoint": _is_texts,
     "Cmd": _is_texts,
+    "Shell": _is_texts,
     "User": lambda value: isinstance(value, str),
     "WorkingDir": lambda value: isinstance(value, str),
-    "Healthcheck": lambda value: isinstance(value, dict) and _is_texts(value.get("Test") or []),
+    "Healthcheck": lambda value: isinstance(value, dict) and _is_healthcheck(value),
 }

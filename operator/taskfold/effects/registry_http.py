@@ -61,13 +61,14 @@ class Credential:
 
 @dataclass(slots=True)
 class Endpoint:
-    """A base URL that is asked for one repository, and the login that it wanted."""
+    """A base URL that is asked for one repository, and the login that it wanted. `own`: the login is not ours."""
 
     url: yarl.URL
     query: Mapping[str, str]
     session: aiohttp.ClientSession
     credential: Credential | None
     authorization: str | None = None
+    own: bool = False
 
 
 def new_session(*, public: bool) -> aiohttp.ClientSession:
@@ -153,7 +154,7 @@ async def _require_success(endpoint: Endpoint, answer: aiohttp.ClientResponse) -
         raise Unreachable(
             f"too many requests ({said})",
             where=where(endpoint),
-            remedy="Wait, or configure a mirror or a login (registry.mirrors, registry.auth).",
+            remedy="Wait, configure a mirror (registry.mirrors), or log in (spec.pod.imagePullSecrets).",
         )
     raise unreachable(where(endpoint), said)
 
@@ -195,7 +196,8 @@ def _unauthorised(endpoint: Endpoint, problem: str) -> Unauthorised:
     return Unauthorised(
         f"{problem} (asked as {who})",
         where=where(endpoint),
-        remedy="Check that the image exists; if it is private, configure a login for its host (registry.auth).",
+        remedy="Check that the image exists; if it is private, name a Secret with a login for its registry in "
+        "spec.pod.imagePullSecrets.",
     )
 
 

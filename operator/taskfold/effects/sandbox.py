@@ -18,6 +18,7 @@ from taskfold import protocol
 from taskfold.effects import errors, frames, places, scrubbing, sinks, transfer
 from taskfold.effects import exec as execs
 from taskfold.effects.lines import Lines, leave
+from taskfold.protocol import bounds, values
 from taskfold.protocol import phase as phases
 
 HELPER = "/.taskfold/helper"
@@ -50,10 +51,14 @@ class Going:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A path in the sandbox, and the name it has inside the archive."""
+    """A path in the sandbox, and the name it has inside the archive.
+
+    `only`: it is left out where another root would have it too.
+    """
 
     path: str
     name: str
+    only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +138,14 @@ class Sandbox:
 
         `payloads`: one per `Unpack`, in order; sent only if the helper does not know the nonce. `stay_seconds`: how
         long to stay once the phase runs, if there is a place to wait, else a moment; None: to its end.
-        `total_seconds`: by default the runs' limits and ten minutes; without a limit of a run, none. Raises
-        PhaseFailed (nothing was started), UnknownPhase (`attach_only`), any ExecError, HelperFailed,
+        `total_seconds`: by default the phase's limit, else the runs', and ten minutes; without a limit of a run, none.
+        Raises PhaseFailed (nothing was started), UnknownPhase (`attach_only`), any ExecError, HelperFailed,
         ProtocolError, and what reading a payload raises.
         """
         unpacks = sum(isinstance(op, phases.Unpack) for op in request.prepare)
         if not request.attach_only and unpacks != len(payloads):
             raise ValueError(f"{unpacks} unpack operations, {len(payloads)} payloads")
-        limits = execs.Limits(total_seconds or _patience(request), IDLE_SECONDS)
+        limits = execs.Limits(total_seconds or bounds.of_runs(request, SLACK_SECONDS), IDLE_SECONDS)
         copy = await self._exec.copies.take(self.pin.node) if payloads else places.Place()
         try:
             line = await self._lines.take(self.pin, [self._helper, "phase"], limits, checked=checked)
@@ -183,7 +188,7 @@ class Sandbox:
         """
         wire = {
             "protocol": protocol.PROTOCOL,
-            "roots": [{"path": root.path, "as": root.name} for root in roots],
+            "roots": [{"path": root.path, "as": root.name, "only": root.only} for root in roots],
             "maxBytes": max_bytes,
             "maxEntries": max_entries,
             "maxFileBytes": max_file_bytes,
@@ -315,7 +320,7 @@ class Sandbox:
 
     def _time(self, at: str) -> str:
         try:
-            return phases.parse_time(at)
+            return values.parse_time(at)
         except ValueError as error:
             raise errors.ProtocolError(f"a start at {at[:100]!r}, which is no time", where=self.pin.where) from error
 
@@ -414,13 +419,6 @@ async def _send(stream: execs.ExecStream, payloads: Sequence[transfer.Payload], 
         pass  # the reading side tells how it ended
     except Exception as error:  # reported by the reading side, which waits for an answer that cannot come
         stream.abandon(error)
-
-
-def _patience(request: phases.PhaseRequest) -> float | None:
-    limits = [run.limit_seconds for run in request.runs]
-    if any(limit is None for limit in limits):
-        return None
-    return sum(limit for limit in limits if limit is not None) + SLACK_SECONDS
 
 
 def _pack_result(trailer: frames.Trailer) -> PackResult:

@@ -71,6 +71,16 @@ def from_file(path: Path, name: str, *, mode: int | None = None) -> Payload:
     return write
 
 
+def owned(payload: Payload, uid: int, gid: int) -> Payload:
+    """The same members, as files of this user."""
+
+    def write(tar: TarWriter) -> None:
+        tar.owner = (uid, gid)
+        payload(tar)
+
+    return write
+
+
 def from_archive(path: Path) -> Payload:
     """An uncompressed tar file as it is, for example kept artifacts."""
 
@@ -116,6 +126,7 @@ class TarWriter:
 
     def __init__(self, pipe: "_Pipe") -> None:
         self.entries = self.size = 0
+        self.owner = (0, 0)
         self._ended = False
         self._pipe = pipe
         self._sha256 = hashlib.sha256()
@@ -125,7 +136,7 @@ class TarWriter:
     def file(self, name: str, size: int, mode: int, content: BinaryIO) -> None:
         """A regular file of exactly `size` bytes; `SourceChanged` if `content` has fewer or more."""
         self.entries += 1
-        self._write(archive.header(name, size=size, mode=mode))
+        self._write(archive.header(name, size=size, mode=mode, owner=self.owner))
         left = size
         while left:
             count = self._read(content, left)
@@ -138,11 +149,11 @@ class TarWriter:
 
     def directory(self, name: str, mode: int) -> None:
         self.entries += 1
-        self._write(archive.header(f"{name}/", mode=mode, kind=tarfile.DIRTYPE))
+        self._write(archive.header(f"{name}/", mode=mode, kind=tarfile.DIRTYPE, owner=self.owner))
 
     def symlink(self, name: str, target: str) -> None:
         self.entries += 1
-        self._write(archive.header(name, mode=0o777, kind=tarfile.SYMTYPE, link=target))
+        self._write(archive.header(name, mode=0o777, kind=tarfile.SYMTYPE, link=target, owner=self.owner))
 
     def verbatim(self, content: BinaryIO, entries: int) -> None:
         """A tar stream made elsewhere, its end included: the only thing in this archive."""
