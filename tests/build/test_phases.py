@@ -1,12 +1,17 @@
 """build/phases.py: what each phase asks of the helper, for every kind of user and agent."""
 
+from dataclasses import replace
+
 import pytest
 from tests.decide import worlds
 
-from taskfold.build import phases
+from taskfold.api.taskrun import SecurityProfile
+from taskfold.build import handout, phases
+from taskfold.contract import task_toml
 from taskfold.contract.dockerfile import ImageConfig
 from taskfold.contract.images import RecordedImage
-from taskfold.protocol.phase import CheckUser, Directory, Read, Reset, Tools, Unpack, User
+from taskfold.contract.task import Solution, Step
+from taskfold.protocol.phase import CheckUser, Directory, Read, Remove, Reset, Tools, Unpack, User, UserNamespace
 
 NONCE = "1" * 32
 IMAGE_USER = User(uid=1000, gid=1000, groups=(44,))
@@ -37,6 +42,33 @@ def test_the_seed_checks_tools_then_users_then_makes_the_folders_and_runs_nothin
         Directory("/app", "0755", User(name="app"), existing="keep", links="follow"),
     ]
     assert (request.runs, request.read, request.nonce) == ((), (), NONCE)
+
+
+def test_a_user_namespace_is_proven_before_anything_else():
+    found = replace(sandbox(), profile=SecurityProfile.USERNS)
+    first, *others = phases.seed(found, NONCE).prepare
+    assert first == UserNamespace()
+    assert UserNamespace() not in others
+    assert UserNamespace() not in phases.seed(sandbox(), NONCE).prepare
+
+
+@pytest.mark.parametrize("profile", [SecurityProfile.USERNS, SecurityProfile.RESTRICTED])
+def test_a_pod_that_may_not_become_everybody_checks_numbers_too(profile):
+    task = worlds.task("agent.user = 5", "verifier.user = 6", 'verifier.collect = [{ command = "x", user = 7 }]')
+    checks = [
+        op for op in phases.seed(replace(sandbox(task), profile=profile), NONCE).prepare if isinstance(op, CheckUser)
+    ]
+    assert checks == [CheckUser(User(uid=5)), CheckUser(User(uid=6)), CheckUser(User(uid=7))]
+
+
+def test_a_restricted_pod_has_its_one_user_whatever_the_image_on_record_says():
+    found = replace(sandbox(recorded=on_record("root")), profile=SecurityProfile.RESTRICTED)
+    assert (found.agent_user, found.verifier_user) == (IMAGE_USER, IMAGE_USER)
+
+
+def test_an_external_agent_gets_its_files_with_the_seed():
+    plain = phases.seed(sandbox(), NONCE).prepare
+    assert phases.seed(sandbox(agent={"external": {}}), NONCE).prepare == [*plain, *handout.PREPARE]
 
 
 def test_the_users_of_hooks_are_checked_too():
@@ -120,11 +152,28 @@ def test_everything_runs_in_the_working_directory(lines, recorded, workdir):
 
 def test_the_oracle_gets_its_solution_and_runs_it():
     request = phases.agent(sandbox(worlds.task("agent.timeout_sec = 7.5")), NONCE, ENV, 9)
-    assert request.prepare == (Reset("/solution"), Unpack("/solution"))
+    assert request.prepare == (Reset("/solution"), Unpack("/solution"), *handout.PREPARE)
     (run,) = request.runs
     assert (run.argv, run.limit_seconds, run.env) == (("bash", "/solution/solve.sh"), 7.5, ENV)
     assert run.output.path == "/logs/agent/oracle.txt"
-    assert request.read == ()
+    assert request.read == phases.AGENT_FILES
+
+
+def test_an_oracle_with_an_answer_has_the_helper_copy_it_as_the_tasks_user():
+    """So the image needs no tool for it (C29)."""
+    task = replace(worlds.task('agent.user = "worker"', 'environment.workdir = "/w"'), solution=Solution.ANSWER)
+    request = phases.agent(sandbox(task), NONCE, ENV, 9)
+    (run,) = request.runs
+    assert run.argv == ("/.taskfold/helper", "put", "/solution/answer.md", "answer.md")
+    assert (run.name, run.cwd, run.user, run.env) == ("agent", "/w", User(name="worker"), ENV)
+    assert request.prepare == (Reset("/solution"), Unpack("/solution"), *handout.PREPARE)
+
+
+def test_the_answer_of_a_turn_is_in_its_own_folder():
+    task = worlds.task()
+    assert phases.answer(task) == "solution/answer.md"
+    step = Step("two", "", task_toml.StepTable(name="two"))
+    assert phases.answer(replace(task, step=step)) == "steps/two/solution/answer.md"
 
 
 def test_a_script_installs_as_root_and_stops_there_if_that_fails():
@@ -135,8 +184,12 @@ def test_a_script_installs_as_root_and_stops_there_if_that_fails():
     assert (install.limit_seconds, install.continue_on_failure) == (30, False)
     assert (agent.name, agent.argv, agent.user) == ("agent", ("bash", "-c", "work"), User(name="worker"))
     assert (agent.limit_seconds, agent.env) == (8, ENV)
-    assert request.prepare == ()
-    assert request.read == (Read("/logs/agent/trajectory.json", 4 * 1024 * 1024),)
+    assert request.prepare == handout.PREPARE
+    assert request.read == (
+        Read("/logs/agent/trajectory.json", 4 * 2**20),
+        Read("/logs/agent/response.json", 2 * 2**20),
+        Read("/logs/agent/response.txt", 2 * 2**20),
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,6 +221,12 @@ def test_hooks_run_one_after_the_other_with_limits_of_their_own():
     assert request.prepare == ()
 
 
+def test_declared_inputs_outlive_the_reset():
+    task = replace(worlds.task(), inputs=("actions.jsonl", "calls.log"))
+    request = phases.verify(sandbox(task), worlds.verifier(), NONCE, {})
+    assert request.prepare[:2] == (Reset("/tests"), Reset("/logs/verifier", keep=("actions.jsonl", "calls.log")))
+
+
 def test_verification_follows_the_contracts_order():
     task = worlds.task('verifier.user = "judge"')
     request = phases.verify(sandbox(task), worlds.verifier(), NONCE, ENV)
@@ -185,6 +244,13 @@ def test_verification_follows_the_contracts_order():
         Read("/logs/verifier/reward.json", 8 * 2**20),
         Read("/logs/verifier/reward.txt", 64 * 2**10),
     )
+
+
+def test_harbor_removes_the_reward_files_only_and_executes_test_sh_itself():
+    request = phases.verify(sandbox(dialect="harbor"), worlds.verifier(), NONCE, {})
+    assert request.prepare[:2] == (Remove("/logs/verifier/reward.json"), Remove("/logs/verifier/reward.txt"))
+    assert not [op for op in request.prepare if isinstance(op, Reset)]
+    assert request.runs[0].argv == ("bash", "-c", "/tests/test.sh")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 A golden is reviewed by eye. After a wanted change: `TASKFOLD_GOLDENS=write pytest tests/build`, then read the diff.
 """
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tests.decide import worlds
 
 from taskfold.api.settings import Settings
+from taskfold.api.taskrun import SecurityProfile
 from taskfold.build import pod
 from taskfold.contract.dockerfile import ImageConfig
 from taskfold.contract.images import RecordedImage
@@ -53,6 +55,31 @@ RECORDED = RecordedImage(
 )
 
 
+RESTRICTED = {"profile": "restricted", "runAsUser": 1000, "emptyDirs": ["/work", "/app"]}
+ACCELERATED = worlds.task(
+    "environment.gpus = 2",
+    'environment.gpu_types = ["NVIDIA-L4", "NVIDIA-A100-SXM4-40GB"]',
+    'environment.tpu = { type = "tpu-v5-lite-podslice", topology = "2x4" }',
+)
+ACCELERATED_OPTIONS = {
+    "nodeSelector": {"disk": "ssd"},
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
+                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
+                ]
+            }
+        }
+    },
+}
+
+
+def confined(profile, uid=None, *, record=False):
+    return dataclasses.replace(PLAN, profile=profile, uid=uid, record=record)
+
+
 def made(plan=PLAN, *, task=worlds.TASK, recorded=None, settings=None, **spec):
     run = worlds.run(worlds.queued(), **spec)
     return pod.manifest(run, task, settings or Settings(), plan, recorded)
@@ -65,6 +92,10 @@ VARIANTS = {
     "options": made(pod=OPTIONS),
     "limits": made(task=LIMITED, multipliers={"resource": 2}),
     "dockerfile": made(task=DOCKERFILE, recorded=RECORDED, podRetention="Always"),
+    "userns": made(confined(SecurityProfile.USERNS, record=True)),
+    "restricted": made(confined(SecurityProfile.RESTRICTED, 1000, record=True), security=RESTRICTED),
+    "restricted-image-user": made(confined(SecurityProfile.RESTRICTED, record=True), agent={"oracle": {}}),
+    "accelerators": made(task=ACCELERATED, multipliers={"resource": 2}, pod=ACCELERATED_OPTIONS),
 }
 
 
@@ -89,7 +120,8 @@ def test_every_pod_is_confined(manifest):
     assert spec["restartPolicy"] == "Never"
     assert (spec["automountServiceAccountToken"], spec["enableServiceLinks"]) == (False, False)
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert not {"hostNetwork", "hostPID", "hostIPC", "hostUsers"} & set(spec)
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    assert spec.get("hostUsers", False) is False
     for container in [*spec["initContainers"], *spec["containers"]]:
         assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
         assert "NET_RAW" not in container["securityContext"]["capabilities"].get("add", ())
@@ -118,7 +150,7 @@ def test_main_starts_with_the_helper_mounted_read_only(manifest):
     (main,) = manifest["spec"]["containers"]
     assert main["name"] == "main"
     assert main["command"] == ["/.taskfold/helper", "init", "--name", "main"]
-    assert main["volumeMounts"] == [{"name": "helper", "mountPath": "/.taskfold", "readOnly": True}]
+    assert main["volumeMounts"][0] == {"name": "helper", "mountPath": "/.taskfold", "readOnly": True}
 
 
 def test_the_record_runs_as_the_images_own_user():
@@ -132,6 +164,52 @@ def test_the_record_runs_as_the_images_own_user():
 )
 def test_a_pod_has_a_deadline_unless_it_is_kept(retention, expected):
     assert made(podRetention=retention)["spec"].get("activeDeadlineSeconds") == expected
+
+
+@pytest.mark.parametrize("retention", ["Never", "Always"])
+def test_a_pod_that_somebody_outside_works_in_has_none(retention):
+    assert "activeDeadlineSeconds" not in made(agent={"external": {}}, podRetention=retention)["spec"]
+
+
+# -- profiles ------------------------------------------------------------------------------------------------------
+
+
+def admitted_by_restricted(spec, container):
+    """What Pod Security "restricted" asks of a container, as its documentation lists it."""
+    context, of_pod = container["securityContext"], spec["securityContext"]
+    return (
+        context["allowPrivilegeEscalation"] is False
+        and context["capabilities"] == {"drop": ["ALL"]}
+        and (context.get("runAsNonRoot") or of_pod.get("runAsNonRoot")) is True
+        and context.get("runAsUser") != 0
+        and (context.get("seccompProfile") or of_pod["seccompProfile"])["type"] == "RuntimeDefault"
+    )
+
+
+@pytest.mark.parametrize("image_volumes", [True, False])
+@pytest.mark.parametrize("uid", [None, 1000])
+def test_every_container_of_a_restricted_pod_is_restricted(uid, image_volumes):
+    plan = dataclasses.replace(confined(SecurityProfile.RESTRICTED, uid, record=True), image_volumes=image_volumes)
+    spec = made(plan)["spec"]
+    waiter = pod.waiter(worlds.AGENT, Settings().helper)
+    for container in [*spec["initContainers"], *spec["containers"], waiter]:
+        assert admitted_by_restricted(spec, container), container["name"]
+    assert all({"emptyDir", "image"} & set(volume) for volume in spec["volumes"])
+
+
+def test_a_restricted_pod_with_a_chosen_user_records_none():
+    """The image's own user may be root, whom the pod would not start as."""
+    assert made(confined(SecurityProfile.RESTRICTED, 1000, record=True))["spec"]["initContainers"] == []
+
+
+@pytest.mark.parametrize("profile", [SecurityProfile.ROOT, SecurityProfile.USERNS])
+def test_only_restricted_has_folders_that_hide_those_of_the_image(profile):
+    assert len(made(confined(profile))["spec"]["volumes"]) == 1
+
+
+def test_userns_is_root_in_a_user_namespace_and_nothing_else():
+    root, userns = made()["spec"], made(confined(SecurityProfile.USERNS))["spec"]
+    assert userns == {**root, "hostUsers": False}
 
 
 # -- resources -----------------------------------------------------------------------------------------------------
@@ -167,6 +245,50 @@ def test_a_runs_own_limit_is_not_below_the_request(resource):
     requests, limits = resources(pod={"resources": {"limits": {resource: "128Mi"}}})
     assert limits[resource] == "128Mi"
     assert requests[resource] == "128Mi"  # what Kubernetes itself does when only a limit is given
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 8])
+def test_gpus_are_an_extended_resource_that_no_multiplier_scales(gpus):
+    own = Settings.model_validate({"pod": {"gpuResource": "amd.com/gpu"}})
+    task = worlds.task(f"environment.gpus = {gpus}", 'environment.gpu_types = ["MI300X"]')
+    requests, limits = resources(task, settings=own, multipliers={"resource": 3})
+    wanted = {"amd.com/gpu": str(gpus)} if gpus else {}
+    assert {name: value for name, value in limits.items() if "gpu" in name} == wanted
+    assert {name: value for name, value in requests.items() if "gpu" in name} == wanted
+    assert ("affinity" in made(task=task)["spec"]) == bool(gpus)
+
+
+def test_the_runs_own_number_of_gpus_wins():
+    task = worlds.task("environment.gpus = 4")
+    requests, limits = resources(task, pod={"resources": {"limits": {"nvidia.com/gpu": 1}}})
+    assert (requests["nvidia.com/gpu"], limits["nvidia.com/gpu"]) == ("1", "1")
+
+
+def test_a_type_of_a_gpu_means_what_the_operator_says():
+    own = Settings.model_validate({"pod": {"gpuTypeLabel": "gpu", "gpuTypes": {"H100": ["H100-PCIe", "H100-SXM"]}}})
+    task = worlds.task("environment.gpus = 1", 'environment.gpu_types = ["H100", "L4", "L4"]')
+    (term,) = made(task=task, settings=own)["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert term == {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["H100-PCIe", "H100-SXM", "L4"]}]}
+
+
+def test_the_type_of_a_gpu_is_asked_for_in_every_term_of_the_run():
+    terms = VARIANTS["accelerators"]["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert len(terms) == 2
+    for term in terms:
+        assert term["matchExpressions"][-1]["values"] == ["NVIDIA-L4", "NVIDIA-A100-SXM4-40GB"]
+
+
+def test_a_tpu_is_its_chips_and_two_labels():
+    spec = VARIANTS["accelerators"]["spec"]
+    assert spec["containers"][0]["resources"]["limits"]["google.com/tpu"] == "8"
+    assert spec["nodeSelector"] == {
+        "disk": "ssd",
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        "cloud.google.com/gke-tpu-topology": "2x4",
+    }
 
 
 # -- variables -----------------------------------------------------------------------------------------------------

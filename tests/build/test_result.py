@@ -6,7 +6,15 @@ import pytest
 from tests.decide import worlds
 
 from taskfold.api.phases import Phase
-from taskfold.api.status import Failure, Stage, VerifierStatus
+from taskfold.api.status import (
+    AgentOutcome,
+    Failure,
+    Stage,
+    StepAgentStatus,
+    StepStatus,
+    StepVerifierStatus,
+    VerifierStatus,
+)
 from taskfold.api.taskrun import TaskRunStatus
 from taskfold.build import result
 
@@ -64,3 +72,22 @@ def test_the_values_are_the_statuss():
     assert (document["rewards"], document["reward_components"], document["warnings"]) == ({"a": 1.0}, ["a"], ["w"])
     assert (document["timings"], document["store"], document["task"]) == ({"total": 2.0}, worlds.PREFIX, "fix-bug")
     assert document["verifier"]["mode"] == "shared"
+
+
+def test_the_steps_of_a_run():
+    judged = StepStatus(
+        name="one",
+        reward="0.5",
+        rewards={"reward": 0.5},
+        agent=StepAgentStatus(outcome=AgentOutcome.TIMED_OUT, seconds=3.0),
+        verifier=StepVerifierStatus(name="v", return_code=1, seconds=2.0),
+    )
+    lost = StepStatus(name="two", masked=True, kind="provider_unavailable", reason="PodEvicted")
+    first, second = result.document(worlds.run(worlds.ended(steps=[judged, lost])))["steps"]
+    assert (first["reward"], first["rewards"], first["masked"], first["kind"]) == (0.5, {"reward": 0.5}, False, None)
+    assert first["agent"] == {"outcome": "TimedOut", "return_code": None, "seconds": 3.0}
+    assert first["verifier"] == {"name": "v", "return_code": 1, "seconds": 2.0, "timed_out": False}
+    assert (second["reward"], second["masked"], second["reason"]) == (None, True, "PodEvicted")
+    assert (second["agent"], second["verifier"]) == (None, None)
+    assert set(first) == set(second)
+    assert result.document(worlds.run())["steps"] == []

@@ -6,17 +6,15 @@ a template could fill stands in it. The first process of `main` is the helper, n
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from taskfold import protocol
 from taskfold.api import names
 from taskfold.api.common import API_VERSION
-from taskfold.api.settings import HelperSettings, PodSettings, Settings
-from taskfold.api.taskrun import PodRetention, TaskRun
-from taskfold.build import environment
+from taskfold.api.settings import HelperSettings, Settings
+from taskfold.api.taskrun import PodRetention, SecurityProfile, TaskRun
+from taskfold.build import environment, resources, security
 from taskfold.contract.images import RecordedImage
 from taskfold.contract.task import Task
 
@@ -30,21 +28,26 @@ DO_NOT_DISTURB = {
     "karpenter.sh/do-not-disrupt": "true",
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
 }
-NOBODY = 65532
-"""A user that no image gives rights to."""
 GRACE_SECONDS = 5
 """The helper ends at once on SIGTERM; this is for a node under load."""
 
 
 @dataclass(frozen=True)
 class PodPlan:
-    """What is decided about the pod before it is built. `image_volumes`: whether the cluster mounts images."""
+    """What is decided about the pod before it is built.
+
+    `image_volumes`: whether the cluster mounts images. `uid`, `gid`: the one user of a restricted pod; None: the
+    image's own.
+    """
 
     name: str
     attempt: int
     record: bool
     image_volumes: bool
     limit_seconds: float
+    profile: SecurityProfile = SecurityProfile.ROOT
+    uid: int | None = None
+    gid: int | None = None
 
 
 def manifest(
@@ -54,6 +57,8 @@ def manifest(
     options = run.spec.pod
     image = recorded.pinned if recorded is not None else task.image.reference
     pull = settings.pod.image_pull_policy
+    amounts = resources.of_main(run, task, settings.pod)
+    folders = security.empty_folders(run, plan.profile)
     main = {
         "name": MAIN,
         "image": image,
@@ -62,28 +67,31 @@ def manifest(
         "env": [
             # Kubernetes expands $(NAME) in values; the contract's values are taken as they are written.
             {"name": name, "value": value.replace("$", "$$")}
-            for name, value in environment.of_container(run, task, recorded).items()
+            for name, value in environment.of_container(run, task, recorded, settings.pod).items()
         ],
-        "resources": _resources(run, task, settings.pod),
-        "securityContext": _as_root(settings.pod),
-        "volumeMounts": [_helper_mount()],
+        "resources": amounts,
+        "securityContext": security.of_main(plan.profile, plan.uid, plan.gid, settings.pod),
+        "volumeMounts": [_helper_mount(), *security.mounts(folders)],
     }
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        **security.of_pod(plan.profile),
         "initContainers": _init_containers(image, pull, settings, plan),
         "containers": [main],
-        "volumes": [_helper_volume(settings, plan)],
+        "volumes": [
+            _helper_volume(settings, plan),
+            *security.volumes(folders, amounts["limits"]["ephemeral-storage"]),
+        ],
     }
-    if run.spec.pod_retention is PodRetention.NEVER:
+    # A pod that is kept stays; how long an external agent's is needed only its driver knows.
+    if run.spec.pod_retention is PodRetention.NEVER and run.spec.agent.external is None:
         deadline = plan.limit_seconds + settings.limits.queue_seconds + settings.limits.outage_seconds
         spec["activeDeadlineSeconds"] = math.ceil(deadline)
-    if options is not None:
-        wire = options.wire()
-        spec |= {key: wire[key] for key in _PLACEMENT if wire.get(key)}
+    wire = options.wire() if options is not None else {}
+    spec |= resources.placement(task, settings.pod, {key: wire[key] for key in _PLACEMENT if wire.get(key)})
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -102,15 +110,7 @@ def waiter(nonce: str, helper: HelperSettings) -> dict[str, Any]:
         "image": helper.image,
         "imagePullPolicy": helper.image_pull_policy,
         "command": ["/helper", "wait", "--name", MAIN, "--nonce", nonce],
-        "securityContext": {
-            "runAsUser": NOBODY,
-            "runAsGroup": NOBODY,
-            "runAsNonRoot": True,
-            "privileged": False,
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": security.NO_RIGHTS,
     }
 
 
@@ -165,7 +165,7 @@ def owner(run: TaskRun) -> dict[str, Any]:
 
 def _init_containers(image: str, pull: str, settings: Settings, plan: PodPlan) -> list[dict[str, Any]]:
     small = {"cpu": "10m", "memory": "32Mi", "ephemeral-storage": "64Mi"}
-    resources = {"requests": small, "limits": {"memory": "128Mi", "ephemeral-storage": "256Mi"}}
+    amounts = {"requests": small, "limits": {"memory": "128Mi", "ephemeral-storage": "256Mi"}}
     containers = []
     if not plan.image_volumes:
         containers.append(
@@ -174,12 +174,12 @@ def _init_containers(image: str, pull: str, settings: Settings, plan: PodPlan) -
                 "image": settings.helper.image,
                 "imagePullPolicy": settings.helper.image_pull_policy,
                 "command": ["/helper", "copy", HELPER_FOLDER],
-                "resources": resources,
-                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                "resources": amounts,
+                "securityContext": security.NO_RIGHTS,
                 "volumeMounts": [{"name": "helper", "mountPath": HELPER_FOLDER}],
             }
         )
-    if plan.record:
+    if plan.record and plan.uid is None:  # else there is nobody to record, and an image of root would not start
         containers.append(
             {
                 # No runAsUser: what is recorded is the image's own user.
@@ -187,8 +187,8 @@ def _init_containers(image: str, pull: str, settings: Settings, plan: PodPlan) -
                 "image": image,
                 "imagePullPolicy": pull,
                 "command": [HELPER, "record"],
-                "resources": resources,
-                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                "resources": amounts,
+                "securityContext": security.AS_THE_IMAGE,
                 "volumeMounts": [_helper_mount()],
             }
         )
@@ -204,62 +204,3 @@ def _helper_volume(settings: Settings, plan: PodPlan) -> dict[str, Any]:
 
 def _helper_mount() -> dict[str, Any]:
     return {"name": "helper", "mountPath": HELPER_FOLDER, "readOnly": True}
-
-
-def _as_root(pod: PodSettings) -> dict[str, Any]:
-    """The `root` profile: housekeeping as root with a runtime's usual capabilities, NET_RAW left out."""
-    return {
-        "runAsUser": 0,
-        "runAsGroup": 0,
-        "runAsNonRoot": False,
-        "privileged": False,
-        "capabilities": {"drop": ["ALL"], "add": list(pod.capabilities)},
-    }
-
-
-def _resources(run: TaskRun, task: Task, defaults: PodSettings) -> dict[str, Any]:
-    """Limits: the run's, else the task's times the multiplier, else the operator's. Requests likewise."""
-    table, factor = task.config.environment, run.spec.multipliers.resource if run.spec.multipliers else 1.0
-    requests = {
-        "cpu": defaults.cpu_request,
-        "memory": defaults.memory_request,
-        "ephemeral-storage": defaults.storage_request,
-    }
-    limits = {"memory": defaults.memory_limit, "ephemeral-storage": defaults.storage_limit}
-    if defaults.cpu_limit is not None:
-        limits["cpu"] = defaults.cpu_limit
-    if table.cpus is not None:
-        millis = math.ceil(table.cpus * factor * 1000)
-        limits["cpu"] = f"{millis}m"
-        requests["cpu"] = f"{max(1, math.ceil(millis * defaults.cpu_request_fraction))}m"
-    if table.memory_mb is not None:
-        mebibytes = math.ceil(table.memory_mb * factor)
-        limits["memory"] = f"{mebibytes}Mi"
-        requests["memory"] = f"{max(1, math.ceil(mebibytes * defaults.memory_request_fraction))}Mi"
-    if table.storage_mb is not None:
-        # The contract rounds storage up to whole GiB, one at least.
-        gibibytes = max(1, math.ceil(table.storage_mb * factor / 1024))
-        limits["ephemeral-storage"] = f"{gibibytes}Gi"
-        requests["ephemeral-storage"] = f"{max(1, math.ceil(gibibytes * 1024 * defaults.storage_request_fraction))}Mi"
-    own: Mapping[str, Any] = run.spec.pod.resources.wire() if run.spec.pod and run.spec.pod.resources else {}
-    limits |= {name: str(value) for name, value in (own.get("limits") or {}).items()}
-    requests |= {name: str(value) for name, value in (own.get("requests") or {}).items()}
-    # A default request above a limit would make a pod that is refused: the limit is what was asked for.
-    for name, limit in limits.items():
-        if name in requests and name not in (own.get("requests") or {}) and _amount(requests[name]) > _amount(limit):
-            requests[name] = limit
-    return {"requests": requests, "limits": limits}
-
-
-_UNITS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY_UNITS = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-
-
-def _amount(quantity: str) -> Fraction:
-    """A Kubernetes quantity as a number: `500m`, `2`, `1Gi`, `1e3`."""
-    if quantity[-2:] in _BINARY_UNITS:
-        return Fraction(quantity[:-2]) * Fraction(1 << _BINARY_UNITS[quantity[-2:]])
-    unit = quantity[-1] if quantity[-1] in _UNITS else ""
-    power = _UNITS[unit]
-    scale = Fraction(10**power) if power >= 0 else Fraction(1, 10**-power)
-    return Fraction(quantity.removesuffix(unit)) * scale

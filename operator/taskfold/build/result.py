@@ -7,6 +7,7 @@ version. docs/reference/result.md describes it.
 from typing import Any
 
 from taskfold.api.phases import Phase
+from taskfold.api.status import StepStatus
 from taskfold.api.taskrun import TaskRun
 
 SCHEMA = "taskfold.dev/result/v1"
@@ -41,6 +42,7 @@ def document(run: TaskRun) -> dict[str, Any]:
         "warnings": list(status.warnings),
         "verifier": _verifier(run),
         "agent": _agent(run),
+        "steps": [_step(step) for step in status.steps],
         "timings": dict(status.timings),
         "store": status.store,
     }
@@ -108,4 +110,31 @@ def _agent(run: TaskRun) -> dict[str, Any] | None:
         "outcome": agent.outcome.value if agent.outcome else None,
         "return_code": agent.return_code,
         "seconds": agent.seconds,
+    }
+
+
+def _step(step: StepStatus) -> dict[str, Any]:
+    agent, verifier = step.agent, step.verifier
+    return {
+        "name": step.name,
+        "reward": float(step.reward) if step.reward is not None else None,
+        "rewards": dict(step.rewards),
+        "masked": step.masked,
+        "kind": step.kind,
+        "reason": step.reason,
+        "agent": {
+            "outcome": agent.outcome.value if agent.outcome else None,
+            "return_code": agent.return_code,
+            "seconds": agent.seconds,
+        }
+        if agent is not None
+        else None,
+        "verifier": {
+            "name": verifier.name,
+            "return_code": verifier.return_code,
+            "seconds": verifier.seconds,
+            "timed_out": verifier.timed_out,
+        }
+        if verifier is not None
+        else None,
     }

@@ -9,8 +9,8 @@ from taskfold.api.verifierrun import VerifierRun
 from taskfold.build import pod
 
 
-def manifest(run: TaskRun, name: str, attempt: int) -> dict[str, Any]:
-    """The manifest: owned by the run, with the run's own words about verification."""
+def manifest(run: TaskRun, name: str, attempt: int, step: str | None = None) -> dict[str, Any]:
+    """The manifest: owned by the run, with the run's own words about verification. `step`: the one that is graded."""
     overrides = run.spec.verifier
     spec: dict[str, Any] = {
         "source": {"runRef": {"name": run.metadata.name, "uid": run.metadata.uid}},
@@ -18,6 +18,8 @@ def manifest(run: TaskRun, name: str, attempt: int) -> dict[str, Any]:
         "environmentFrom": [source.wire() for source in run.spec.environment_from],
         "secretsFrom": [source.wire() for source in run.spec.secrets_from],
     }
+    if step is not None:
+        spec["step"] = step
     if overrides is not None:
         if overrides.timeout_seconds is not None:
             spec["timeoutSeconds"] = overrides.timeout_seconds
