@@ -13,12 +13,17 @@ from taskfold.api.status import (
     MAX_JOURNAL,
     MAX_REWARDS,
     MAX_STATUS_BYTES,
+    MAX_STEP_REWARDS,
+    MAX_STEPS,
+    AgentOutcome,
     AgentStatus,
     Attempt,
     Failure,
     JournalEntry,
     JournalPhase,
+    StepAgentStatus,
     StepStatus,
+    StepVerifierStatus,
     VerifierStatus,
 )  # fmt: skip
 from taskfold.api.taskrun import TaskRunStatus
@@ -63,7 +68,7 @@ def test_too_many_rewards_are_cut_and_named():
     status = bounded(TaskRunStatus(reward="1", rewards={f"k{n:05}": 1.0 for n in range(5000)} | {"reward": 1.0}))
     assert len(status.rewards) <= MAX_REWARDS
     assert "reward" in status.rewards
-    assert status.warnings == [f"{NOTE}some rewards."]
+    assert status.warnings == [f"{NOTE}{5001 - len(status.rewards)} of 5001 rewards."]
     assert status.reward == "1"
 
 
@@ -95,6 +100,23 @@ def test_warnings_are_at_most_twenty_with_the_note():
     assert status.warnings[-1].startswith(NOTE)
 
 
+def full_step(number: int, text: str) -> StepStatus:
+    """A step with everything that can be said about one. Its own name is of a task that was admitted: ASCII."""
+    given = {
+        "reward": "-1.7976931348623157e+308",
+        "rewards": {f"{n}{text}": 1.7976931348623157e308 for n in range(200)},
+        "components": True,
+    }
+    counted = {"reward": "0", "kind": "harbor:verifier_timeout", "reason": "VerifierTimedOut"}
+    return StepStatus(
+        **(given if number % 2 else counted),
+        name=f"{number:03}{'n' * 250}",
+        agent=StepAgentStatus(outcome=AgentOutcome.SUCCEEDED, return_code=-100, seconds=123456.123456),
+        verifier=StepVerifierStatus(name="v" * 63, return_code=-100, seconds=123456.123456, timed_out=True),
+        ended_at=NOW,
+    )
+
+
 def hostile(text: str) -> TaskRunStatus:
     """Every list full, every text that a task can influence as long and as wide as it can be."""
     name = "n" * 63
@@ -111,7 +133,7 @@ def hostile(text: str) -> TaskRunStatus:
         agent=AgentStatus(name="script", message=text),
         verifier=VerifierStatus(name=name, uid=name),
         task={"id": text, "image": text, "imageDigest": name},
-        steps=[StepStatus(name=f"{n}{text}", reward=text, reason="R", verifier=name) for n in range(100)],
+        steps=[full_step(n, text) for n in range(MAX_STEPS)],
         attempts=[
             Attempt(
                 number=n,
@@ -139,8 +161,29 @@ def test_whole_status_fits_whatever_a_task_writes(character):
         entry(n, attempt=11, ended=False) for n in (85, 86, 87)
     ]
     assert status.attempts[-1].number == 11
+    assert len(status.steps) == MAX_STEPS
     assert status.warnings[-1].startswith(NOTE)
     assert bounded(status) == status
+
+
+def test_steps_are_shortened_and_never_dropped():
+    """How many there are tells which one is next."""
+    status = bounded(TaskRunStatus(steps=[full_step(n, "a" * 300) for n in range(MAX_STEPS)]))
+    assert size(status) <= MAX_STATUS_BYTES
+    assert [step.name[:3] for step in status.steps] == [f"{n:03}" for n in range(MAX_STEPS)]
+    assert {(step.reward, step.kind, step.components) for step in status.steps} == {
+        ("-1.7976931348623157e+308", None, True),
+        ("0", "harbor:verifier_timeout", False),
+    }
+    assert status.steps[-1].ended_at == NOW
+    assert "some rewards of steps" in status.warnings[-1]
+
+
+def test_the_rewards_of_a_few_steps_stay():
+    rewards = {f"part {n:02}": 1.0 for n in range(40)} | {"reward": 1.0}
+    status = bounded(TaskRunStatus(steps=[StepStatus(name="one", rewards=rewards), StepStatus(name="two")]))
+    assert len(status.steps[0].rewards) == MAX_STEP_REWARDS
+    assert "reward" in status.steps[0].rewards
 
 
 @given(

@@ -74,7 +74,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "binary that is not base64",
         files(binaryFiles={"a": "?"}),
         "inline.binaryFiles",
-        "must be of type byte",
+        "should match",
     ),
     (
         "same path twice",

@@ -33,7 +33,7 @@ def verifier_run(owned=True, **spec):
 
 
 SUPPORTED = {
-    "task": {"configMap": {"name": "c"}, "path": "a/b", "id": "x", "data": {}},
+    "task": {"configMap": {"name": "c"}, "path": "a/b", "id": "x", "data": {"a": 1}},
     "agent": {"script": {"run": "true", "user": 1000, "timeoutSeconds": 2.5, "install": "true"}},
     "verifier": {"mode": "shared", "timeoutSeconds": 1, "env": [{"name": "A", "value": "b"}]},
     "environmentFrom": [{"configMapRef": {"name": "c"}}],
@@ -42,7 +42,7 @@ SUPPORTED = {
     "dialect": "gym",
     "multipliers": {"timeout": 2, "resource": 0.5},
     "pod": {"nodeSelector": {"a": "b"}},
-    "security": {"profile": "root"},
+    "security": {"profile": "restricted"},
     "onAgentCausedLoss": "zero",
     "retries": {"infrastructure": 9},
     "artifacts": [],
@@ -58,7 +58,7 @@ def test_all_that_is_supported_at_once():
 
 
 @pytest.mark.parametrize(
-    "agent", [{"oracle": {}}, {"nop": {}}, {"script": {"run": "true"}}], ids=lambda a: next(iter(a))
+    "agent", [{"oracle": {}}, {"nop": {}}, {"script": {"run": "true"}}, {"external": {}}], ids=lambda a: next(iter(a))
 )
 def test_supported_agents(agent):
     assert unsupported(task_run(agent=agent)) == []
@@ -70,17 +70,11 @@ def test_supported_agents(agent):
         ("spec.task.archive", {"task": {"archive": {"url": "https://a/b", "sha256": "0" * 64}}}),
         ("spec.task.oci", {"task": {"oci": {"reference": "r/t"}}}),
         ("spec.task.git", {"task": {"git": {"url": "https://a/b", "ref": "main"}}}),
-        ("spec.task.data", {"task": INLINE | {"data": {"a": 1}}}),
         ("spec.agent.profile", {"agent": {"profile": {"name": "p"}}}),
-        ("spec.agent.external", {"agent": {"external": {}}}),
-        ("spec.finish", {"finish": {"outcome": "Succeeded"}}),
         ("spec.verifier.mode", {"verifier": {"mode": "separate"}}),
         ("spec.network.agent", {"network": {"agent": RESTRICTION}}),
-        ("spec.dialect", {"dialect": "harbor"}),
         ("spec.mcpGrants", {"mcpGrants": "none"}),
         ("spec.composeOverlay", {"composeOverlay": {"name": "c", "keys": ["k"]}}),
-        ("spec.security.profile", {"security": {"profile": "userns"}}),
-        ("spec.security.profile", {"security": {"profile": "restricted"}}),
         ("spec.artifacts", {"artifacts": [{"source": "/app"}]}),
     ],
 )
@@ -90,13 +84,13 @@ def test_not_supported_yet(path, spec):
 
 
 def test_several_are_all_named():
-    run = task_run(dialect="harbor", agent={"external": {}}, finish={"outcome": "Failed"})
-    assert unsupported(run) == ["spec.agent.external", "spec.finish", "spec.dialect"]
+    run = task_run(mcpGrants="none", agent={"profile": {"name": "p"}}, artifacts=[{"source": "/app"}])
+    assert unsupported(run) == ["spec.agent.profile", "spec.mcpGrants", "spec.artifacts"]
     assert message(unsupported(run)).count("not supported yet") == 3
 
 
 def test_verifier_run_of_a_task_run():
-    assert unsupported(verifier_run(timeoutSeconds=3, env=[{"name": "A"}], pod={}, security={"profile": "root"})) == []
+    assert unsupported(verifier_run(timeoutSeconds=3, env=[{"name": "A"}], pod={}, step="one")) == []
 
 
 @pytest.mark.parametrize(
@@ -104,9 +98,8 @@ def test_verifier_run_of_a_task_run():
     [
         ("spec.mode", {"mode": "separate"}),
         ("spec.tests", {"tests": INLINE}),
-        ("spec.step", {"step": "one"}),
         ("spec.network", {"network": RESTRICTION}),
-        ("spec.security.profile", {"security": {"profile": "userns"}}),
+        ("spec.security", {"security": {"profile": "userns"}}),
         ("spec.source.runRef", {"owned": False}),
         ("spec.source.runRef", {"source": {"runRef": {"name": "a", "uid": "another"}}}),
     ],

@@ -11,7 +11,7 @@ from tests.decide import worlds
 from taskfold import protocol
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
-from taskfold.api.status import Stage
+from taskfold.api.status import Stage, StepStatus
 from taskfold.api.taskrun import TaskRunStatus
 from taskfold.decide import pod as pods
 from taskfold.decide import taskrun, verifierrun
@@ -157,11 +157,14 @@ WHERE = {
 
 @dataclass(frozen=True)
 class Way:
-    """One way to a loss in a stage. `decide(spec, attempt)`: what the run decides, in this attempt, with this spec."""
+    """One way to a loss in a stage. `decide(spec, attempt)`: what the run decides, in this attempt, with this spec.
+    `needs_agent`: it cannot happen to a run of which nobody works.
+    """
 
     cause: Cause
     stage: Stage
     decide: Callable[[Mapping[str, Any], int], Plan]
+    needs_agent: bool = False
 
 
 def in_attempt(status: TaskRunStatus, number: int) -> TaskRunStatus:
@@ -224,6 +227,41 @@ def _verifier_refused(spec: Mapping[str, Any], attempt: int) -> Plan:
     return taskrun.decide(worlds.world(in_attempt(status, attempt), **spec))
 
 
+WORKED = (worlds.program("agent"),)
+DEAD = (worlds.program("entrypoint", None, signal=9),)
+STEPPED = worlds.stepped()
+
+
+def _in_second_step(report: Any) -> Callable[[Mapping[str, Any], int], Plan]:
+    """The first step has a verdict; this is what becomes of the second one's phase."""
+
+    def decide(spec: Mapping[str, Any], attempt: int) -> Plan:
+        first = StepStatus(name="one", reward="1", rewards={"reward": 1.0}, ended_at=worlds.ago(5))
+        status = in_attempt(worlds.running(steps=[first]), attempt)
+        found = report if isinstance(report, PhaseRefused) else worlds.done(worlds.AGENT, *report)[worlds.AGENT]
+        return taskrun.decide(worlds.world(status, task=STEPPED, phases={worlds.AGENT: found}, **spec))
+
+    return decide
+
+
+def _not_started(name: str, error: str) -> list[Any]:
+    return [worlds.program(name, None, start_error=error)]
+
+
+STEP: dict[str, tuple[Cause, Any]] = {
+    "a step's setup fails": (Cause.STEP_SETUP, [worlds.program("setup", 1)]),
+    "a step's healthcheck fails": (
+        Cause.STEP_UNHEALTHY,
+        [worlds.program("setup", 0), worlds.program("healthcheck", 1)],
+    ),
+    "a step's agent does not start": (Cause.STEP_UNSTARTED, _not_started("agent", "bash: cannot allocate memory")),
+    "bash gone before a step's setup": (Cause.START_BROKEN, _not_started("setup", "bash: not found in PATH")),
+    "bash gone before a step's agent": (Cause.START_BROKEN, _not_started("agent", "bash: not found in PATH")),
+    "a step's files behind a link": (Cause.UNREPLACEABLE, PhaseRefused("Prepare", '"/app" is a link of user 1000')),
+    "no room for a step's files": (Cause.DISK_FULL, PhaseRefused("Unpack", "write /app/x: no space left on device")),
+    "a step's files differ": (Cause.NOT_COPIED, PhaseRefused("Digest", "the digests differ")),
+}
+
 AT_WORK: dict[str, tuple[Cause, Stage, Callable[[Mapping[str, Any], int], Plan]]] = {
     "the agent's phase gives no result": (Cause.NO_RESULT, Stage.AGENT, _silent_agent),
     "test.sh gives no result": (
@@ -235,6 +273,25 @@ AT_WORK: dict[str, tuple[Cause, Stage, Callable[[Mapping[str, Any], int], Plan]]
         Cause.UNREPLACEABLE,
         Stage.VERIFICATION,
         _reported(PhaseRefused("Prepare", "reset: /tests is a mount")),
+    ),
+    "entrypoint dead when the agent ends": (
+        Cause.ENTRYPOINT_FAILED,
+        Stage.AGENT,
+        lambda spec, attempt: taskrun.decide(
+            worlds.world(
+                in_attempt(worlds.running(), attempt), phases=worlds.done(worlds.AGENT, *WORKED, beside=DEAD), **spec
+            )
+        ),
+    ),
+    "entrypoint dead when a hook ends": (
+        Cause.ENTRYPOINT_FAILED,
+        Stage.VERIFICATION,
+        lambda spec, attempt: graded(spec, attempt, hooks=True, phases=worlds.done(worlds.HOOKS, beside=DEAD)),
+    ),
+    "entrypoint dead when test.sh ends": (
+        Cause.ENTRYPOINT_FAILED,
+        Stage.VERIFICATION,
+        _tested(worlds.program("test"), files={verifierrun.REWARD_TXT: b"1"}, beside=DEAD),
     ),
     "bash gone": (Cause.START_BROKEN, Stage.VERIFICATION, _unstarted("bash: not found in PATH")),
     "working directory gone": (
@@ -248,6 +305,7 @@ AT_WORK: dict[str, tuple[Cause, Stage, Callable[[Mapping[str, Any], int], Plan]]
         _unstarted("/usr/bin/bash in /app: resource temporarily unavailable"),
     ),
     "no memory left": (Cause.START_STARVED, Stage.VERIFICATION, _unstarted("bash: cannot allocate memory")),
+    "a variable too long": (Cause.START_STARVED, Stage.VERIFICATION, _unstarted("bash: argument list too long")),
     "test.sh not started, nobody knows why": (Cause.START_STARVED, Stage.VERIFICATION, _tested(worlds.program("x"))),
     "no room for the folders": (
         Cause.DISK_FULL,
@@ -285,3 +343,7 @@ WAYS: dict[str, Way] = {
     for name, (cause, found) in PODS.items()
     for stage in WHERE.get(cause, STAGES)
 } | {name: Way(*way) for name, way in AT_WORK.items()}
+WAYS |= {
+    name: Way(cause, Stage.AGENT, _in_second_step(report), needs_agent="step's agent" in name)
+    for name, (cause, report) in STEP.items()
+}

@@ -12,17 +12,17 @@ from typing import Any
 
 from tests.decide import worlds
 
-from taskfold.api import names
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import JournalPhase
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
+from taskfold.contract import steps as contract
 from taskfold.contract.task import Task
 from taskfold.decide import plan as plans
 from taskfold.decide import pod as pods
 from taskfold.decide import status as to
-from taskfold.decide import taskrun, verifierrun
+from taskfold.decide import step_status, steps, taskrun, verifierrun
 from taskfold.decide.world import (
     Admission,
     PhaseActive,
@@ -79,8 +79,8 @@ class Cluster:
     refusing: bool = False
     """The API server takes no VerifierRun for now."""
     image_user: User | None = None
-    agent_starts: list[tuple[int, str]] = field(default_factory=list)
-    """(attempt, pod uid) of each start of the agent's own program."""
+    agent_starts: list[tuple[int, str, str | None]] = field(default_factory=list)
+    """(attempt, pod uid, step) of each start of the agent's own program."""
     nonces: Iterator[int] = field(default_factory=itertools.count)
 
     @property
@@ -90,8 +90,11 @@ class Cluster:
 
     @property
     def verifier(self) -> VerifierRun | None:
-        """The VerifierRun of the current attempt."""
-        return self.verifiers.get(names.verifier(worlds.NAME, self.attempt))
+        """The VerifierRun of the current attempt, of several steps that of the last one that has one."""
+        status = self.run.status
+        if status.verifier is not None and status.verifier.name is not None:
+            return self.verifiers.get(status.verifier.name)
+        return self.verifiers.get(steps.verifier_name(self.run, self.task)) if status.attempts else None
 
     @property
     def prefix(self) -> str:
@@ -123,6 +126,8 @@ class Cluster:
                 assert plan.status.phase is old.phase, "a final phase was left"
             if old.reward is not None:
                 assert plan.status.reward == old.reward, "a reward changed"
+            if len(plan.status.attempts) == len(old.attempts):
+                assert plan.status.steps[: len(old.steps)] == old.steps, "what was said of a step changed"
             if plan.status.complete:
                 assert set(self.rows) == {self.prefix}, "complete before its row was durable, or with another's"
         if plan.status is not None or plan.note is not None:
@@ -209,7 +214,7 @@ class Cluster:
             case "start":
                 sandbox.phases[nonce] = None
                 if entry.phase is JournalPhase.AGENT:
-                    self.agent_starts.append((entry.attempt, sandbox.view.uid))
+                    self.agent_starts.append((entry.attempt, sandbox.view.uid, entry.step))
             case "refuse":
                 self.reports[nonce] = PhaseRefused(pick(["Prepare", "Digest", "UnknownUser"]), "refused")
             case "lose":
@@ -218,7 +223,7 @@ class Cluster:
     def _result(self, phase: JournalPhase, nonce: str, pick: Pick) -> PhaseResult:
         programs: dict[JournalPhase, list[Any]] = {
             JournalPhase.SEED: [()],
-            JournalPhase.AGENT: [(worlds.program("agent", code),) for code in (0, 1)],
+            JournalPhase.AGENT: self._agents(),
             JournalPhase.HOOKS: [(worlds.program("hook 1", code),) for code in (0, 1)],
             JournalPhase.VERIFY: [(worlds.program("test", code),) for code in (0, 1)],
         }
@@ -227,6 +232,10 @@ class Cluster:
         missing = pick([(), ("find",)]) if phase is JournalPhase.SEED else ()
         found = worlds.result(nonce, *pick(programs[phase]), files=files, missing=missing)
         return replace(found, started_at=to.stamp(self.now), ended_at=to.stamp(self.now))
+
+    def _agents(self) -> list[Any]:
+        ends: list[Any] = [(worlds.program("agent", code),) for code in (0, 1)]
+        return [*ends, (worlds.program("setup", 1),)] if self.task.steps else ends
 
     # -- worlds and effects ----------------------------------------------------------------------------------------
 
@@ -257,6 +266,11 @@ class Cluster:
             store_prefix=self.prefix,
             collected=self.collected.get(self.prefix) if final and status.store else None,
             row_stored=self.prefix in self.rows,
+            step_rewards={
+                number: self.rewards[step_status.place(self.prefix, step.name)]
+                for number, step in enumerate(self.task.steps)
+                if step_status.place(self.prefix, step.name) in self.rewards
+            },
         )
 
     def _verifier_world(self, verifier: VerifierRun) -> VerifierWorld:
@@ -269,7 +283,7 @@ class Cluster:
             nonces=self._fresh(),
             settings=worlds.SETTINGS,
             run=self.run,
-            task=self.task,
+            task=contract.named(self.task, verifier.spec.step) if verifier.spec.step else self.task,
             pod=sandbox.view if sandbox else None,
             phases=self._reports(verifier.status.journal),
             image_user=self.image_user,
@@ -291,9 +305,9 @@ class Cluster:
             case plans.RunPhase(nonce=nonce):
                 if not isinstance(self.reports.get(nonce), PhaseDone):
                     self.reports[nonce] = PhaseActive()
-            case plans.CreateVerifierRun(name=name, attempt=attempt):
-                assert (name, attempt) == (names.verifier(worlds.NAME, self.attempt), self.attempt)
-                made = worlds.verifier()
+            case plans.CreateVerifierRun(name=name, attempt=attempt, step=step):
+                assert (name, attempt) == (steps.verifier_name(self.run, self.task), self.attempt)
+                made = worlds.verifier(**({"step": step} if step is not None else {}))
                 uid = {"name": name, "uid": f"uid-{name}"}
                 made = made.model_copy(update={"metadata": made.metadata.model_copy(update=uid)})
                 self.verifiers.setdefault(name, made)
@@ -312,7 +326,7 @@ class Cluster:
                 assert prefix in self.collected, "a row before the files"
                 self.rows.setdefault(prefix, effect)
             case plans.StoreRewards(prefix=prefix, rewards=rewards):
-                assert prefix == self.prefix, "rewards in another attempt's place"
+                assert prefix.startswith(self.prefix), "rewards in another attempt's place"
                 self.rewards.setdefault(prefix, dict(rewards))
             case plans.StoreSnapshot() | plans.StoreRecordedImage():
                 pass

@@ -22,12 +22,16 @@ BY_AGENT = {
     Cause.STORAGE_LIMIT,
     Cause.OOM,
     Cause.FIRST_PROCESS_ENDED,
+    Cause.ENTRYPOINT_FAILED,
     Cause.UNREPLACEABLE,
     Cause.START_BROKEN,
     Cause.START_STARVED,
+    Cause.STEP_UNSTARTED,
 }
 """C28."""
 UNDECIDED = {
+    Cause.STEP_SETUP,
+    Cause.STEP_UNHEALTHY,
     Cause.POD_DEADLINE,
     Cause.STOPPED,
     Cause.UNEXPLAINED,
@@ -40,6 +44,7 @@ NOBODYS = set(Cause) - BY_AGENT - UNDECIDED
 
 KINDS = {
     Cause.OOM: "provider_oom_killed",
+    Cause.ENTRYPOINT_FAILED: "harbor:entrypoint_failed",
     Cause.START_BROKEN: "verifier_error",
     Cause.START_STARVED: "verifier_error",
     Cause.VERIFIER_RUN_DELETED: "verifier_error",
@@ -143,8 +148,10 @@ def test_when_all_attempts_are_used_a_loss_masks(way):
 
 @at_work
 def test_an_agent_that_does_nothing_is_never_counted_as_0(way):
-    if (way.cause, way.stage) == (Cause.NO_RESULT, Stage.AGENT):
-        pytest.skip("it has no phase that could give no result")
+    if way.needs_agent or (way.cause in (Cause.NO_RESULT, Cause.ENTRYPOINT_FAILED) and way.stage is Stage.AGENT):
+        pytest.skip("it has no phase that could tell of anything, and no program")
+    if (way.cause, way.stage) == (Cause.START_BROKEN, Stage.AGENT):
+        way = lost.Way(Cause.STEP_SETUP, way.stage, way.decide)
     if way.cause is Cause.START_BROKEN:
         way = lost.Way(Cause.START_STARVED, way.stage, way.decide)  # nobody had been there to break it
     masked(way.decide({"agent": worlds.NOP} | ZERO, 1), way)

@@ -14,7 +14,8 @@ from taskfold.api.status import MAX_REWARDS
 from taskfold.decide import losses
 from taskfold.decide.losses import Fault
 
-CHAOS, CALM = 25, 60
+CHAOS, CALM = 25, 90
+STEPPED = worlds.stepped()
 HOOKED = worlds.task('verifier.collect = [{ command = "true" }]')
 
 
@@ -49,7 +50,7 @@ def losses_are_what_was_asked_for(cluster: Cluster) -> None:
 @given(
     st.data(),
     st.sampled_from([worlds.ORACLE, worlds.NOP]),
-    st.sampled_from([worlds.TASK, HOOKED]),
+    st.sampled_from([worlds.TASK, HOOKED, STEPPED]),
     st.sampled_from(["mask", "zero"]),
     st.sampled_from([0, 0, 1, 3]),
 )
@@ -84,11 +85,12 @@ def test_whatever_happens_the_promises_hold_and_the_run_completes(data, agent, t
     assert status.phase.final
     assert (status.reward is not None) is (status.phase is Phase.SUCCEEDED)
     assert (status.failure is not None) or status.phase is Phase.SUCCEEDED
-    if cluster.verifier is not None and len(cluster.verifier.status.rewards) >= MAX_REWARDS:
+    graded = cluster.verifier if status.phase is Phase.SUCCEEDED else None
+    if graded is not None and len(graded.status.rewards) >= MAX_REWARDS:
         assert len(cluster.rewards[cluster.prefix]) == 200, "rewards that the status does not hold were lost"
     losses_are_what_was_asked_for(cluster)
     assert all(count == 1 for count in collections.Counter(cluster.agent_starts).values()), "started twice in a sandbox"
-    started = [attempt for attempt, _ in cluster.agent_starts]
+    started = [(attempt, step) for attempt, _, step in cluster.agent_starts]
     assert len(started) == len(set(started)), "started twice within an attempt"
     cluster.reconcile_run()
     cluster.reconcile_verifiers()
@@ -102,6 +104,15 @@ def test_when_all_goes_well_the_verifiers_reward_arrives(agent, task):
     assert (cluster.run.status.phase, cluster.run.status.reward) == (Phase.SUCCEEDED, "1")
     assert len(cluster.agent_starts) == (0 if agent is worlds.NOP else 1)
     assert cluster.sandboxes == {}
+
+
+def test_when_all_goes_well_every_step_is_graded():
+    cluster = Cluster(worlds.run(), STEPPED)
+    calm(cluster)
+    assert (cluster.run.status.phase, cluster.run.status.reward) == (Phase.SUCCEEDED, "1")
+    assert [step for _, _, step in cluster.agent_starts] == list(worlds.STEPS)
+    assert [(step.name, step.reward) for step in cluster.run.status.steps] == [(name, "1") for name in worlds.STEPS]
+    assert set(cluster.rows) == {worlds.PREFIX}
 
 
 def agent_at_work(cluster: Cluster) -> bool:
@@ -124,5 +135,5 @@ def test_a_lost_attempt_is_followed_by_another_if_the_run_asks_for_it(where, res
     status = cluster.run.status
     assert (status.phase, status.reward, status.store) == (Phase.SUCCEEDED, "1", "default/team/uid-run/2/")
     assert [(each.number, each.reason) for each in status.attempts] == [(1, "PodDeleted"), (2, "VerdictReached")]
-    assert [attempt for attempt, _ in cluster.agent_starts] == [1, 2]
+    assert [attempt for attempt, _, _ in cluster.agent_starts] == [1, 2]
     assert (set(cluster.rows), cluster.sandboxes) == ({"default/team/uid-run/2/"}, {})

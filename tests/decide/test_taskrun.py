@@ -15,7 +15,7 @@ from taskfold.contract.images import ImageConfig, RecordedImage
 from taskfold.decide import plan as plans
 from taskfold.decide import programs, sandbox, taskrun
 from taskfold.decide import status as to
-from taskfold.decide.world import Admission, PhaseActive, PhaseRefused, PhaseUnreached, Refusal
+from taskfold.decide.world import Admission, PhaseActive, PhaseDone, PhaseRefused, PhaseUnreached, Refusal
 from taskfold.protocol.phase import FileState
 
 FINAL = [phase for phase in Phase if phase.final]
@@ -73,9 +73,9 @@ def test_the_tasks_warnings_are_the_runs():
 
 
 REFUSALS = {
-    "unsupported field": ({"dialect": "harbor", "admission": ADMISSION}, Reason.UNSUPPORTED_FIELD),
+    "unsupported field": ({"mcpGrants": "required", "admission": ADMISSION}, Reason.UNSUPPORTED_FIELD),
     "unsupported field before a broken task": (
-        {"dialect": "harbor", "admission": Refusal("InvalidTask", "broken")},
+        {"mcpGrants": "required", "admission": Refusal("InvalidTask", "broken")},
         Reason.UNSUPPORTED_FIELD,
     ),
     "broken task": ({"admission": Refusal("InvalidTask", "broken")}, Reason.INVALID_TASK),
@@ -597,6 +597,15 @@ def test_files_that_a_phase_read_do_not_disturb_the_agents_outcome():
     assert taskrun.decide(worlds.world(worlds.running(), phases=phases)) == CREATE
     plan = taskrun.decide(worlds.world(worlds.running(), phases=phases, verifier=worlds.verifier()))
     assert plan.status is not None
+    assert plan.status.agent.outcome is AgentOutcome.SUCCEEDED
+
+
+def test_what_is_said_about_the_agents_files_is_a_warning():
+    ended = replace(worlds.result(worlds.AGENT, worlds.program("agent")), notes=("a file is no file",))
+    world = worlds.world(worlds.running(), phases={worlds.AGENT: PhaseDone(ended)}, verifier=worlds.verifier())
+    plan = taskrun.decide(world)
+    assert plan.status is not None
+    assert plan.status.warnings == ["a file is no file"]
     assert plan.status.agent.outcome is AgentOutcome.SUCCEEDED
 
 

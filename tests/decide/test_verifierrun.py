@@ -14,7 +14,7 @@ from taskfold.api.reasons import Reason
 from taskfold.api.status import Stage
 from taskfold.decide import plan as plans
 from taskfold.decide import verifierrun
-from taskfold.decide.world import PhaseActive, PhaseRefused, PhaseUnreached
+from taskfold.decide.world import PhaseActive, PhaseDone, PhaseRefused, PhaseUnreached
 from taskfold.protocol.phase import FileState
 
 HOOKED = worlds.task('[[verifier.collect]]\ncommand = "make report"\ntimeout_sec = 30')
@@ -77,7 +77,7 @@ ENDS = {
     "spec changed": (worlds.verifying(), {"spec_digest": "sha256:other"}, Phase.FAILED, "SpecChanged"),
     "cancelled": (worlds.verifying(), {"cancel": True}, Phase.CANCELLED, "Cancelled"),
     "cancelled before admission": (None, {"cancel": True}, Phase.CANCELLED, "Cancelled"),
-    "unsupported field": (None, {"step": "one"}, Phase.FAILED, "UnsupportedField"),
+    "unsupported field": (None, {"mode": "separate"}, Phase.FAILED, "UnsupportedField"),
     "no such run": (None, {"run": None}, Phase.FAILED, "SourceNotFound"),
     "the run of an older object": (
         None,
@@ -272,6 +272,19 @@ def test_output_that_was_not_kept_is_a_warning():
     plan = judged(worlds.program("test", output_error="no space left"), txt=b"1")
     assert plan.status is not None
     assert plan.status.warnings == ["test.sh's output: no space left"]
+
+
+def test_an_input_that_was_no_regular_file_is_a_warning():
+    """C20. What the reset of /tests dropped is nobody's input: it keeps nothing."""
+    reset = {"op": "reset", "dropped": ["actions.jsonl"]}
+    ended = worlds.result(worlds.VERIFY, TEST, files={verifierrun.REWARD_TXT: b"1"})
+    ended = replace(ended, prepared=({"op": "reset", "dropped": []}, reset))
+    world = worlds.verifier_world(worlds.verifying(), phases={worlds.VERIFY: PhaseDone(ended)})
+    plan = verifierrun.decide(world)
+    assert plan.status is not None
+    assert plan.status.reward == "1"
+    (note,) = plan.status.warnings
+    assert note == "the input actions.jsonl was no regular file after the agent's end, and was removed"
 
 
 def test_what_the_memory_limit_killed_is_a_warning():

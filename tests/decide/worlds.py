@@ -35,7 +35,7 @@ from taskfold.decide import pod as pods
 from taskfold.decide import status as to
 from taskfold.decide.plan import Plan
 from taskfold.decide.world import PhaseDone, RunWorld, VerifierWorld
-from taskfold.protocol.phase import FileState, PhaseResult, ReadFile, RunResult, User
+from taskfold.protocol.phase import BackgroundEnd, FileState, PhaseResult, ReadFile, RunResult, User
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SETTINGS = Settings()
@@ -44,7 +44,7 @@ POD, POD_UID = "fix-bug-1-1", "uid-pod-1"
 VERIFIER, VERIFIER_UID = "fix-bug-1-verify", "uid-verifier"
 SPEC_DIGEST, TASK_DIGEST = "sha256:" + "5" * 64, "sha256:" + "7" * 64
 SEED, AGENT, HOOKS, VERIFY = "5" * 32, "a" * 32, "b" * 32, "c" * 32
-FRESH = ("e" * 32, "f" * 32)
+FRESH = ("e" * 32, "f" * 32, "d" * 32)
 PREFIX = "default/team/uid-run/1/"
 ROOT = User(uid=0, gid=0, groups=())
 ORACLE: Mapping[str, Any] = {"oracle": {}}
@@ -75,6 +75,14 @@ def task(*lines: str, files: Mapping[str, str] | None = None) -> tasks.Task:
 
 
 TASK = task()
+STEPS = ("one", "two", "three")
+
+
+def stepped(*lines: str, tables: Mapping[str, str] | None = None) -> tasks.Task:
+    """A task of three steps. `lines` stand at the top of task.toml; `tables`: what is added to a step's [[steps]]."""
+    steps = [f'[[steps]]\nname = "{name}"\n{(tables or {}).get(name, "")}' for name in STEPS]
+    files = {f"steps/{name}/{path}": "x\n" for name in STEPS for path in ("instruction.md", "solution/solve.sh")}
+    return task(*lines, *steps, files=files)
 
 
 # -- TaskRuns ------------------------------------------------------------------------------------------------------
@@ -386,8 +394,9 @@ def result(
     files: Mapping[str, bytes | FileState] | None = None,
     missing: Sequence[str] = (),
     seconds_ago: float = 2.0,
+    beside: Sequence[RunResult] = (),
 ) -> PhaseResult:
-    """What a phase reports. `files`: content, or the state of what is no regular file."""
+    """What a phase reports. `files`: content, or the state of what is no regular file. `beside`: what has ended."""
     read = {
         path: ReadFile(path, FileState.REGULAR, len(found), found)
         if isinstance(found, bytes)
@@ -395,7 +404,8 @@ def result(
         for path, found in (files or {}).items()
     }
     prepared: tuple[Mapping[str, Any], ...] = ({"op": "tools", "missing": list(missing)},)
-    return PhaseResult(nonce, ago(seconds_ago + 1), ago(seconds_ago), prepared, runs_, read)
+    ended = tuple(BackgroundEnd(SEED, each) for each in beside)
+    return PhaseResult(nonce, ago(seconds_ago + 1), ago(seconds_ago), prepared, runs_, read, ended)
 
 
 def done(nonce: str, *runs_: RunResult, **more: Any) -> dict[str, PhaseDone]:

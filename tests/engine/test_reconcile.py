@@ -9,6 +9,7 @@ import pytest
 from tests.decide import worlds
 from tests.engine.parts import FILES, RUN, VERIFIER, Operator
 
+from taskfold.api.settings import Settings
 from taskfold.contract.dockerfile import ImageConfig
 from taskfold.decide.world import PhaseDone
 from taskfold.effects import client as api
@@ -289,7 +290,7 @@ class Registry:
         self.found = found
         self.asked = []
 
-    async def image_config(self, reference):
+    async def image_config(self, reference, **_):
         self.asked.append(reference)
         if isinstance(self.found, Exception):
             raise self.found
@@ -506,7 +507,7 @@ REFUSALS = {
     "broken": ({"files": {**FILES, "task.toml": "= nonsense"}}, "InvalidTask"),
     "no image": ({"files": {**FILES, "task.toml": ""}}, "InvalidTask"),
     "later feature": (
-        {"files": {**FILES, "task.toml": FILES["task.toml"] + "environment.gpus = 1"}},
+        {"files": {**FILES, "task.toml": "", "environment/Dockerfile": "FROM a\nCOPY b c\n"}},
         "UnsupportedField",
     ),
 }
@@ -554,10 +555,12 @@ async def test_a_new_attempt_needs_the_source_no_more_and_keeps_its_files_in_a_p
     items = [{"key": path.replace("/", "_"), "path": path} for path in texts]
     operator.client.put(api.CONFIGMAPS, {"metadata": {"name": "files"}, "data": data})
 
-    async def image_config(reference):
+    async def image_config(reference, **_):
         return types.SimpleNamespace(config=ImageConfig(), digest="sha256:" + "1" * 64)
 
-    operator.parts = dataclasses.replace(operator.parts, registry=types.SimpleNamespace(image_config=image_config))
+    at_once = Settings.model_validate({"limits": {"retrySeconds": 0}})
+    known = types.SimpleNamespace(image_config=image_config)
+    operator.parts = dataclasses.replace(operator.parts, registry=known, settings=at_once)
     source = {"configMap": {"name": "files", "items": items}}
     await admitted(operator, task=source, retries={"infrastructure": 1})
     await steps(operator, 2)

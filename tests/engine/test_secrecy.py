@@ -1,6 +1,7 @@
 """engine/secrecy.py: which values are hidden, and that nothing of them is left in words."""
 
 import base64
+import json
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,7 @@ from taskfold.effects import errors
 from taskfold.engine import secrecy
 from taskfold.engine.secrecy import LEAST_BYTES, LEAST_CUT, MARK
 from taskfold.engine.sources import Sources
-from taskfold.protocol.phase import FileState
+from taskfold.protocol.phase import BackgroundEnd, FileState
 
 TOKEN, KEY = b"t0ken-of-somebody", b"-----BEGIN KEY-----\nabcdefghijklmnop\n-----END KEY-----"
 
@@ -121,6 +122,22 @@ def test_output_is_hidden_and_files_are_not():
         result, runs=tuple(replace(run, inline=other.inline) for run, other in zip(runs, found.runs, strict=True))
     )
     assert found.files["/logs/verifier/reward.txt"].content == TOKEN
+
+
+def test_the_output_of_what_ran_beside_is_hidden_too():
+    beside = BackgroundEnd(worlds.SEED, worlds.program("entrypoint", 1, inline=TOKEN, output_bytes=len(TOKEN)))
+    result = replace(worlds.result(worlds.VERIFY), background=(beside,))
+    (end,) = secrecy.hidden(result, (TOKEN,)).background
+    assert (end.run.inline, end.nonce) == (MARK, worlds.SEED)
+
+
+@pytest.mark.parametrize("value", ['two\nlines "quoted" \\', "gehe\u0131m ü🙂", "plain-value"])
+def test_a_value_is_looked_for_as_it_stands_in_json_too(value):
+    found = secrecy.spelled((value.encode(), b"\xff" * 8))
+    for text in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
+        assert text[1:-1].encode() in found
+    assert found[0] == max(found, key=len)
+    assert b"\xff" * 8 in found
 
 
 def test_without_secrets_a_result_is_the_same():

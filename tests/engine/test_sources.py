@@ -3,13 +3,14 @@
 import base64
 import gzip
 import io
+import json
 import tarfile
 import tracemalloc
 
 import pytest
 from tests.engine.fakes import Client
 
-from taskfold.api.common import EnvFromSource, EnvVar, SourceReference
+from taskfold.api.common import ConfigMapKeySelector, EnvFromSource, EnvVar, SourceReference
 from taskfold.api.reasons import Reason
 from taskfold.api.settings import SecretSettings
 from taskfold.api.task_source import FolderSource
@@ -296,6 +297,33 @@ async def test_an_optional_source_is_read_again_when_the_api_server_does_not_ans
         await Sources(client, SecretSettings()).secrets("team", [SourceReference(name="s", optional=True)])
 
 
+def pull_secret(name, auths, kind="kubernetes.io/dockerconfigjson"):
+    return {**secret(name, **{".dockerconfigjson": json.dumps({"auths": auths})}), "type": kind}
+
+
+async def test_pull_secrets_give_their_logins_in_order(reader):
+    entry = {"username": "me", "password": "x"}
+    for name in ("one", "two"):
+        reader._client.put(api.SECRETS, pull_secret(name, {f"{name}.example": entry}))
+    found = await reader.logins("team", ["two", "one"])
+    assert [(each.registry, each.credential.username) for each in found] == [
+        ("two.example", "me"),
+        ("one.example", "me"),
+    ]
+    assert await reader.logins("team", []) == []
+
+
+async def test_a_pull_secret_that_is_missing_is_waited_for_and_one_that_is_none_is_refused(reader):
+    reader._client.put(api.SECRETS, pull_secret("odd", {"a.example": {"auth": "hunter2"}}))
+    with pytest.raises(Waiting, match="no Secret none in namespace team"):
+        await reader.logins("team", ["none"])
+    for name in ("odd", "s"):
+        with pytest.raises(Refused) as caught:
+            await reader.logins("team", [name])
+        assert f"spec.pod.imagePullSecrets: Secret {name}" in caught.value.message
+        assert "hunter2" not in caught.value.message
+
+
 async def test_a_value_that_is_no_text_is_refused_without_showing_it(reader):
     with pytest.raises(Refused, match="Secret raw holds a value that is not UTF-8 text"):
         await reader.secrets("team", [SourceReference(name="raw")])
@@ -329,3 +357,34 @@ async def test_a_list_of_variables(reader, entry, expected):
 async def test_a_missing_key_names_object_key_and_variable(reader):
     with pytest.raises(Waiting, match=r"Secret s has no key no \(wanted for X\)"):
         await reader.env("team", [from_secret(name="s", key="no")])
+
+
+# -- one key -------------------------------------------------------------------------------------------------------
+
+
+async def value(*objects, **selector):
+    client = Client()
+    for each in objects:
+        client.put(api.CONFIGMAPS, each)
+    wanted = ConfigMapKeySelector.model_validate({"name": "files", "key": "answer", **selector})
+    return await Sources(client, SecretSettings()).text("team", wanted)
+
+
+@pytest.mark.parametrize("data", [{"data": {"answer": "42"}}, {"binaryData": {"answer": encoded(b"42")}}], ids=str)
+async def test_the_text_of_a_key(data):
+    assert await value(config_map(**data)) == "42"
+
+
+@pytest.mark.parametrize(
+    ("objects", "words"), [((), "there is no ConfigMap files"), ((config_map(data={"x": ""}),), "no key answer")]
+)
+async def test_a_key_that_is_not_there_yet(objects, words):
+    with pytest.raises(Waiting, match=words) as caught:
+        await value(*objects)
+    assert caught.value.reason is Reason.SOURCE_NOT_FOUND
+    assert await value(*objects, optional=True) is None
+
+
+async def test_a_key_that_holds_no_text():
+    with pytest.raises(Refused, match="not UTF-8"):
+        await value(config_map(binaryData={"answer": encoded(b"\xff")}))

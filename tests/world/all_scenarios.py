@@ -1,8 +1,18 @@
 """Every scenario, and those in which something else than a user or an operator goes wrong."""
 
-from tests.world import limits, misfortunes, scenarios, waiting
+from tests.world import external, imaged, limits, misfortunes, recorded, scenarios, stepped, waiting
 
-CALM = [*scenarios.PLAIN, *scenarios.USERS, *scenarios.REFUSED, *scenarios.TROUBLED, *waiting.CALM]
+CALM = [
+    *scenarios.PLAIN,
+    *scenarios.USERS,
+    *scenarios.REFUSED,
+    *scenarios.TROUBLED,
+    *waiting.CALM,
+    *external.CALM,
+    *imaged.CALM,
+    *recorded.CALM,
+    *stepped.CALM,
+]
 LOST = [
     *misfortunes.EARLY,
     *misfortunes.WORKING,
@@ -10,5 +20,7 @@ LOST = [
     *misfortunes.ASKED,
     *misfortunes.NO_LOSS,
     *waiting.LOST,
+    *external.LOST,
+    *stepped.LOST,
 ]
 ALL = [*CALM, *limits.LIMITS, *LOST]

@@ -69,7 +69,9 @@ class Images:
         self._border = border
         self._records = records
 
-    async def image_config(self, reference: str, platform: object = None) -> registry.ImageRecord:
+    async def image_config(
+        self, reference: str, platform: object = None, *, logins: object = ()
+    ) -> registry.ImageRecord:
         async with self._border.crossing("registry get", reference):
             found = self._records.get(reference)
         if found is None:

@@ -54,6 +54,8 @@ class Scenario:
     retained: frozenset[str] = frozenset()
     """Runs whose pods stay."""
     cgroup: int = 2
+    turns: int = 1
+    """How often an agent and a test.sh are started in one attempt: more than once only in a multi-step task."""
 
     def __str__(self) -> str:
         return self.name
@@ -122,7 +124,7 @@ async def _play(scenario: Scenario, staging: Staging, seed: int, *, late: bool) 
     for name, end in ends.items():
         if end not in scenario.ends[name]:
             problems.append(f"{name} ended as {end}, not as {' or '.join(map(str, scenario.ends[name]))}")
-    problems += [*world.broken(late=late), *started_twice(world)]
+    problems += [*world.broken(late=late), *started_twice(world, scenario.turns)]
     calls = tuple(tuple(each.border.calls) for each in world.operators)
     return Played(tuple(problems), calls, ends, starts(world), seconds)  # type: ignore[arg-type]
 
@@ -148,16 +150,16 @@ def starts(world: World) -> Mapping[tuple[str, str], int]:
     return collections.Counter((start.run, start.name) for start in world.book.table.starts)
 
 
-def started_twice(world: World) -> list[str]:
-    """Programs that started more than once: in a sandbox, or the agent and test.sh in an attempt."""
+def started_twice(world: World, turns: int = 1) -> list[str]:
+    """Programs that started more than once in a turn: in a sandbox, or the agent and test.sh in an attempt."""
     table = world.book.table.starts
-    boxes = collections.Counter((start.pod, start.uid, start.phase, start.name) for start in table)
+    boxes = collections.Counter((each.pod, each.uid, each.phase, each.name) for each in table if each.attempt == 1)
     attempts = collections.Counter(
         (start.pod.rpartition("-")[0], start.name) for start in table if start.name in ("agent", "test")
     )
-    found = [f"{name} started {count} times in pod {pod}" for (pod, _, _, name), count in boxes.items() if count > 1]
-    found += [f"{name} started {count} times in {attempt}" for (attempt, name), count in attempts.items() if count > 1]
-    return found
+    often = [(pod, name, count) for (pod, _, _, name), count in boxes.items() if count > turns]
+    often += [(attempt, name, count) for (attempt, name), count in attempts.items() if count > turns]
+    return [f"{name} started {count} times in {where}" for where, name, count in often]
 
 
 def left_over(world: World, retained: frozenset[str]) -> list[str]:

@@ -117,6 +117,16 @@ def attempts_only_grow(write: Write, memory: Memory) -> Iterator[str]:
             yield f"attempt {old['number']} changed after its end"
 
 
+@rule("taskruns", changes=True)
+def steps_only_grow(write: Write, memory: Memory) -> Iterator[str]:
+    """Within an attempt, one at a time, and what is said of a step stands."""
+    if len(write.was.get("attempts") or []) != len(write.status.get("attempts") or []):
+        return
+    before, after = write.was.get("steps") or [], write.status.get("steps") or []
+    if after[: len(before)] != before or len(after) > len(before) + 1:
+        yield f"steps {before} became {after}"
+
+
 @rule(*RUNS)
 def tries_are_bounded(write: Write, memory: Memory) -> Iterator[str]:
     before = {each["number"]: each.get("tries", 1) for each in write.was.get("attempts") or ()}
@@ -167,13 +177,14 @@ def what_is_graded_existed(write: Write, memory: Memory) -> Iterator[str]:
 
 @rule("taskruns")
 def a_run_has_its_verifications_reward(write: Write, memory: Memory) -> Iterator[str]:
-    """A reward of 0 may also be what the contract gives without a verdict."""
+    """A reward of 0 may also be what the contract gives without a verdict. Of several steps the last one counts."""
     verifier = memory.last.get((write.status.get("verifier") or {}).get("uid") or "")
-    reward = write.status.get("reward")
-    if verifier is None or reward is None:
+    if verifier is None or write.status.get("reward") is None:
         return
+    steps = write.status.get("steps") or [write.status]
+    reward = steps[-1].get("reward")
     given = (verifier.get("status") or {}).get("reward")
-    if reward not in (given, "0"):
+    if reward not in (given, "0", None):
         yield f"reward {reward}, its verification said {given}"
 
 

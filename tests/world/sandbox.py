@@ -20,6 +20,7 @@ from tests.world.pipes import Pipe
 TERMINATED = 0
 """The helper's exit code after SIGTERM."""
 KILLED = 137
+HELPER = "/.taskfold/helper"
 TOOLS = ("bash", "sh", "timeout", "tar", "gzip", "find", "cat", "id")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PASSWD = """root:x:0:0:root:/root:/bin/sh
@@ -105,6 +106,7 @@ class Container:
         self.cgroup = cgroup or cgroups.V2()
         self.now = now or clock.WorldClock().now
         self.files = self.image.files()
+        self.files.write(HELPER, b"", 0o755)  # mounted into every container
         self.oom_kills = 0
         self.over_limit = False
         """It has written more than its limit of local storage; its node will notice."""

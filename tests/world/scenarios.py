@@ -40,6 +40,7 @@ def one(
     seconds: float = 4000.0,
     cgroup: int = 2,
     retained: bool = False,
+    turns: int = 1,
     **spec: Any,
 ) -> Scenario:
     """A scenario of one run."""
@@ -50,7 +51,7 @@ def one(
         world.create(RUN, **spec)
 
     kept = frozenset({RUN}) if retained else frozenset[str]()
-    return Scenario(name, arrange, {RUN: ends}, settings or {}, seconds, kept, cgroup)
+    return Scenario(name, arrange, {RUN: ends}, settings or {}, seconds, kept, cgroup, turns)
 
 
 # -- moments -------------------------------------------------------------------------------------------------------
@@ -136,6 +137,11 @@ PLAIN = [
         GRADED,
         happens=image_on_record,
         files=DOCKERFILE,
+    ),
+    one(
+        "a Python verifier grades",
+        GRADED,
+        files={"tests/test.sh": None, "tests/verifier.py": "verify = len\n", "task_data.json": '{"n": 1}'},
     ),
     one("the work is worth nothing", End(Phase.SUCCEEDED, "0"), programs={"test": rewarded("0")}),
     one(
@@ -225,7 +231,7 @@ FROM_MAP = [{"configMapRef": {"name": "settings"}}]
 REFUSED = [
     one("a task that does not load", _failed("InvalidTask"), files={"task.toml": "["}),
     one("an oracle without a solution", _failed("InvalidTask"), files={"solution/solve.sh": None}),
-    one("a field that is not supported", _failed("UnsupportedField"), dialect="harbor"),
+    one("a field that is not supported", _failed("UnsupportedField"), mcpGrants="required"),
     one("a source that never comes", _failed("SourceNotFound"), environmentFrom=FROM_MAP),
     one(
         "a source that comes later",

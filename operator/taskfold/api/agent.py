@@ -117,7 +117,7 @@ class Agent(Model):
     profile: ProfileAgent | None = Field(default=None, description="Runs a known agent program. Not supported yet.")
     external: ExternalAgent | None = Field(
         default=None,
-        description="Waits for somebody outside who sets spec.finish. Write {}. Not supported yet.",
+        description="Waits for somebody outside who works in the pod and sets spec.finish. Write {}.",
     )
 
     @property

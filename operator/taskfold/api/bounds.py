@@ -2,7 +2,7 @@
 
 `bounded` is deterministic, changes nothing that fits, and gives the same for its own result. What it leaves
 out it names in one entry of `warnings`. Least needed goes first; what another operator needs to go on (phases
-begun and not ended, the last attempt, digests, the verdict itself) is never touched.
+begun and not ended, the last attempt, digests, how many steps are over, the verdict itself) is never touched.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import Any, TypeVar
 
 from . import status as shapes
 from .common import MAX_WARNINGS, clip
-from .status import JournalEntry, Status
+from .status import JournalEntry, Status, StepStatus
 from .taskrun import TaskRunStatus
 
 S = TypeVar("S", bound=Status)
 Step = Callable[[Status], Status]
 
 NOTE = "Left out to keep this status below 16 KiB: "
+REWARDS = " rewards"
+"""What stands behind their numbers. They are all in the store, in the reward.json that the verifier wrote."""
 _TEXT_LIMITS = (500, 200, 80, 40)
 _COUNTS = (64, 32, 16, 8, 4, 0)
 
@@ -36,10 +38,10 @@ def bounded(status: S) -> S:
     for what, shrink in _own_bounds():
         fitting = _apply(fitting, shrink, what, left_out)
     for what, shrink in _whole_bound():
-        if size(_with_note(fitting, [*left_out, what])) <= shapes.MAX_STATUS_BYTES:
+        if size(_with_note(fitting, [*left_out, what], _named_rewards(status))) <= shapes.MAX_STATUS_BYTES:
             break
         fitting = _apply(fitting, shrink, what, left_out)
-    result = _with_note(fitting, left_out) if left_out else fitting
+    result = _with_note(fitting, left_out, _named_rewards(status)) if left_out else fitting
     assert isinstance(result, type(status))  # noqa: S101  # for the type checker: every step copies
     return result
 
@@ -52,9 +54,9 @@ def _apply(status: Status, shrink: Step, what: str, left_out: list[str]) -> Stat
 
 
 def _own_bounds() -> Iterator[tuple[str, Step]]:
-    yield "some rewards", _rewards(shapes.MAX_REWARDS)
+    yield REWARDS, _rewards(shapes.MAX_REWARDS)
     yield "some timings", _timings(shapes.MAX_TIMINGS)
-    yield "some steps", _steps(shapes.MAX_STEPS)
+    yield "some rewards of steps", _step_rewards(shapes.MAX_STEP_REWARDS)
     yield "old attempts", _attempts(shapes.MAX_ATTEMPTS)
     yield "old phases of the journal", _journal(shapes.MAX_JOURNAL)
     yield "some warnings", _warnings(MAX_WARNINGS - 1)
@@ -64,21 +66,24 @@ def _whole_bound() -> Iterator[tuple[str, Step]]:
     yield "old phases of the journal", _journal_of_last_attempt
     yield "parts of texts", _texts(_TEXT_LIMITS[0])
     for count in _COUNTS[:3]:
-        yield "some rewards", _rewards(count)
+        yield REWARDS, _rewards(count)
     yield "parts of texts", _texts(_TEXT_LIMITS[1])
     yield "some warnings", _warnings(8)
     for count in _COUNTS[3:]:
-        yield "some rewards", _rewards(count)
+        yield REWARDS, _rewards(count)
     yield "parts of texts", _texts(_TEXT_LIMITS[2])
-    for count in _COUNTS[:3]:
-        yield "some steps", _steps(count)
+    for count in (8, 4, 2, 0):
+        yield "some rewards of steps", _step_rewards(count)
+    yield "details of steps", _steps(_without_details)
     yield "some timings", _timings(8)
     yield "old attempts", _attempts(3)
     yield "old phases of the journal", _journal(16)
     yield "parts of texts", _texts(_TEXT_LIMITS[3])
     yield "some warnings", _warnings(3)
-    for count in _COUNTS[3:]:
-        yield "some steps", _steps(count)
+    for limit in (80, 40):
+        yield "parts of the steps' names", _steps(_named(limit))
+    yield "details of steps", _of_task_run("steps", lambda steps: [*map(_bare, steps[:-1]), *steps[-1:]])
+    yield "parts of the steps' names", _steps(_named(16))
     yield "old phases of the journal", _journal(4)
     yield "old attempts", _attempts(1)
     yield "some timings", _timings(0)
@@ -102,12 +107,45 @@ def _rewards(count: int) -> Step:
     return shrink
 
 
+def _named_rewards(status: Status) -> int:
+    return max(len(status.rewards), len(status.reward_components))
+
+
 def _timings(count: int) -> Step:
     return lambda status: status.model_copy(update={"timings": dict(list(status.timings.items())[:count])})
 
 
-def _steps(count: int) -> Step:
-    return _of_task_run("steps", lambda steps: steps[:count])
+def _steps(shorten: Callable[[StepStatus], StepStatus]) -> Step:
+    """The steps, each shortened: their number says which one is next, and is never changed."""
+    return _of_task_run("steps", lambda steps: [shorten(step) for step in steps])
+
+
+def _step_rewards(count: int) -> Step:
+    def shorten(step: StepStatus) -> StepStatus:
+        if len(step.rewards) <= count:
+            return step
+        names = sorted(step.rewards, key=lambda name: (name != "reward", name))[:count]
+        return step.model_copy(update={"rewards": {name: step.rewards[name] for name in sorted(names)}})
+
+    return _steps(shorten)
+
+
+def _without_details(step: StepStatus) -> StepStatus:
+    """Numbers that only people read."""
+    plain = {"return_code": None, "seconds": None}
+    agent = step.agent and step.agent.model_copy(update=plain)
+    return step.model_copy(
+        update={"agent": agent, "verifier": step.verifier and step.verifier.model_copy(update=plain)}
+    )
+
+
+def _bare(step: StepStatus) -> StepStatus:
+    """What the run's verdict is made of; when a step ended counts of the last one only."""
+    return step.model_copy(update={"agent": None, "verifier": None, "ended_at": None})
+
+
+def _named(limit: int) -> Callable[[StepStatus], StepStatus]:
+    return lambda step: step.model_copy(update={"name": clip(step.name, limit)})
 
 
 def _attempts(count: int) -> Step:
@@ -184,10 +222,17 @@ def _task_words(status: Status) -> Status:
     return status.model_copy(update={"task": task.model_copy(update=words)})
 
 
-def _with_note(status: Status, left_out: Sequence[str]) -> Status:
-    """One entry of `warnings` that names all that was ever left out of this status."""
+def _with_note(status: Status, left_out: Sequence[str], named: int) -> Status:
+    """One entry of `warnings` that names all that was ever left out of this status, and how many of the rewards.
+
+    `named`: rewards before this cut; what an earlier note says of more counts.
+    """
     before = [text for text in status.warnings if text.startswith(NOTE)]
     known = [what for text in before for what in text.removeprefix(NOTE).removesuffix(".").split(", ")]
-    named = dict.fromkeys([*known, *left_out])
+    every = dict.fromkeys([*known, *left_out])
+    if counted := [what for what in every if what.endswith(REWARDS)]:
+        total = max([named, *(int(what.split()[2]) for what in counted if what != REWARDS)])
+        every = {what: None for what in every if what not in counted}
+        every[f"{total - _named_rewards(status)} of {total}{REWARDS}"] = None
     others = [text for text in status.warnings if not text.startswith(NOTE)]
-    return status.model_copy(update={"warnings": [*others, f"{NOTE}{', '.join(sorted(named))}."]})
+    return status.model_copy(update={"warnings": [*others, f"{NOTE}{', '.join(sorted(every))}."]})

@@ -44,6 +44,8 @@ MAX_WARNINGS = 20
 MAX_WARNING = 500
 MAX_SHORT_TEXT = 512
 
+MAX_UID = 2**31 - 1  # Kubernetes takes no larger runAsUser
+
 ELLIPSIS = " […]"
 
 OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"

@@ -22,6 +22,7 @@ class Reason(StrEnum):
     SEEDING = "Seeding"
     AGENT_STARTING = "AgentStarting"
     AGENT_RUNNING = "AgentRunning"
+    AWAITING_FINISH = "AwaitingFinish"
     CLOSING = "Closing"
     VERIFYING = "Verifying"
     VERDICT_REACHED = "VerdictReached"
@@ -34,13 +35,14 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"
     INVALID_TASK = "InvalidTask"
     UNSUPPORTED_FIELD = "UnsupportedField"
-    IMAGE_HAS_ENTRYPOINT = "ImageHasEntrypoint"
     SPEC_CHANGED = "SpecChanged"
     TASK_CHANGED = "TaskChanged"
     SOURCE_NOT_FOUND = "SourceNotFound"
     SOURCE_FORBIDDEN = "SourceForbidden"
     MISSING_VARIABLE = "MissingVariable"
     NAME_CONFLICT = "NameConflict"
+    FORBIDDEN_BY_PROFILE = "ForbiddenByProfile"
+    SECRETS_EXPOSED = "SecretsExposed"
 
     QUOTA_EXCEEDED = "QuotaExceeded"
     POD_REJECTED = "PodRejected"
@@ -50,11 +52,17 @@ class Reason(StrEnum):
     CONTAINER_START_FAILED = "ContainerStartFailed"
     POD_START_TIMEOUT = "PodStartTimeout"
     SEED_FAILED = "SeedFailed"
+    RUN_LINE_FAILED = "RunLineFailed"
+    ENTRYPOINT_FAILED = "EntrypointFailed"
+    HEALTHCHECK_FAILED = "HealthcheckFailed"
     UNKNOWN_USER = "UnknownUser"
+    NO_USER_NAMESPACE = "NoUserNamespace"
     MISSING_TOOLS = "MissingTools"
 
     AGENT_INSTALL_FAILED = "AgentInstallFailed"
     AGENT_START_FAILED = "AgentStartFailed"
+    STEP_SETUP_FAILED = "StepSetupFailed"
+    STEP_UNHEALTHY = "StepUnhealthy"
 
     REWARD_MISSING = "RewardMissing"
     REWARD_INVALID = "RewardInvalid"
@@ -124,6 +132,7 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.SEEDING: _normal("The pod runs; users and tools are checked and the task's files are put in place."),
     Reason.AGENT_STARTING: _normal("The agent is being installed or prepared; its own work has not begun."),
     Reason.AGENT_RUNNING: _normal("The agent works."),
+    Reason.AWAITING_FINISH: _normal("The sandbox is ready for an external agent; the run waits for `spec.finish`."),
     Reason.CLOSING: _normal("The agent has ended; `status.agent.outcome` says how. Verification comes next."),
     Reason.VERIFYING: _normal("The verifier runs, or its result is being read."),
     Reason.VERDICT_REACHED: _normal("The verifier has given a reward; it counts, also when it is 0."),
@@ -138,9 +147,6 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.INVALID_SPEC: Meaning("The object asks for something that cannot be; the message names field and remedy."),
     Reason.INVALID_TASK: Meaning("The task folder does not load; the message names file, field, value and remedy."),
     Reason.UNSUPPORTED_FIELD: Meaning("A field, key or file is set that this version does not implement yet."),
-    Reason.IMAGE_HAS_ENTRYPOINT: Meaning(
-        "The image on record has an ENTRYPOINT or a HEALTHCHECK, which this version does not start yet."
-    ),
     Reason.SPEC_CHANGED: Meaning("The spec differs from the one that was admitted. Create a new run instead."),
     Reason.TASK_CHANGED: Meaning(
         "The task's source no longer gives the folder that was admitted; both digests are named."
@@ -155,6 +161,13 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.NAME_CONFLICT: Meaning(
         "An object with the name of one of the run's children exists and belongs to somebody else."
     ),
+    Reason.FORBIDDEN_BY_PROFILE: Meaning(
+        "The run's security profile cannot give what the task or the run asks for; the message says what to write "
+        "instead."
+    ),
+    Reason.SECRETS_EXPOSED: Meaning(
+        "The run gives Secrets to a verifier in the agent's sandbox, and the operator's settings refuse that."
+    ),
     # Start of the pod.
     Reason.QUOTA_EXCEEDED: Meaning("A ResourceQuota leaves no room for the pod; the run waits, for a limited time."),
     Reason.POD_REJECTED: Meaning("The API server refuses the pod: an admission rule, Pod Security, a bad value."),
@@ -168,13 +181,28 @@ MEANINGS: dict[Reason, Meaning] = {
     ),
     Reason.POD_START_TIMEOUT: Meaning("The pod did not become ready in time, and no better cause is known."),
     Reason.SEED_FAILED: Meaning("The sandbox could not be prepared for the task, after all tries."),
+    Reason.RUN_LINE_FAILED: Meaning(
+        "A RUN line of the task's Dockerfile ended with an error or over the limit, after all tries."
+    ),
+    Reason.ENTRYPOINT_FAILED: Meaning(
+        "The image's ENTRYPOINT ended with another code than 0, or by a signal: at seed, after all tries, or beside "
+        "the agent or its verifier."
+    ),
+    Reason.HEALTHCHECK_FAILED: Meaning(
+        "The image's HEALTHCHECK, or the task's healthcheck, did not succeed, after all tries."
+    ),
     Reason.UNKNOWN_USER: Meaning("The image has no user of the name that the task or the run asks for."),
+    Reason.NO_USER_NAMESPACE: Meaning(
+        "The profile userns was asked for, and the node started the pod without a user namespace of its own."
+    ),
     Reason.MISSING_TOOLS: Meaning("The image lacks a program that the contract needs, such as bash or tar."),
     # The agent.
     Reason.AGENT_INSTALL_FAILED: Meaning(
         "The agent's installation ended with an error or over its limit; the agent never worked."
     ),
     Reason.AGENT_START_FAILED: Meaning("The image cannot run the agent's program; the agent never worked."),
+    Reason.STEP_SETUP_FAILED: Meaning("The workdir/setup.sh of a step ended with an error or over its limit."),
+    Reason.STEP_UNHEALTHY: Meaning("The healthcheck of a step failed, so that its agent was not started."),
     # Verdicts and their failures.
     Reason.REWARD_MISSING: Meaning("The verifier wrote no reward; the run counts as 0."),
     Reason.REWARD_INVALID: Meaning("The reward that the verifier wrote is not valid; the run counts as 0."),

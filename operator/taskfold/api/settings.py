@@ -4,10 +4,15 @@ Guarantees: every setting has a default that is safe on a small cluster, and unk
 misspelt value in the chart is an error at start and not a silent default.
 """
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
+
+from .common import MAX_UID
+
+Name = Annotated[str, Field(min_length=1, max_length=317)]
+"""Of an extended resource or a label."""
 
 
 class _Settings(BaseModel):
@@ -48,6 +53,9 @@ class RegistrySettings(_Settings):
 
     mirrors: dict[str, list[str]] = Field(default_factory=dict)
     """Registry host (or `_default`) to base URLs that are asked first."""
+    trusted_hosts: list[str] = Field(default_factory=list)
+    """Registry hosts (`host` or `host:port`) that may have private addresses. Others are reached at public ones only,
+    so that the name of an image cannot lead the operator into the cluster's inside."""
 
 
 class PodSettings(_Settings):
@@ -73,6 +81,24 @@ class PodSettings(_Settings):
     """Share of a task's `storage_mb` that is reserved on the node."""
     image_pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
     """When a node pulls a task's image."""
+    gpu_resource: Name = "nvidia.com/gpu"
+    """Extended resource that a task's `gpus` is a number of."""
+    gpu_type_label: Name = "nvidia.com/gpu.product"
+    """Node label whose value must be one of a task's `gpu_types`."""
+    gpu_types: dict[str, list[str]] = Field(default_factory=dict)
+    """Values of that label that a type in `gpu_types` means, for example `{H100: [NVIDIA-H100-80GB-HBM3]}`. A type that
+    is not listed is taken letter for letter."""
+    tpu_resource: Name = "google.com/tpu"
+    """Extended resource that the chips of a task's `tpu` are counted in."""
+    tpu_type_label: Name = "cloud.google.com/gke-tpu-accelerator"
+    """Node label that must be the `type` of a task's `tpu`."""
+    tpu_topology_label: Name = "cloud.google.com/gke-tpu-topology"
+    """Node label that must be the `topology` of a task's `tpu`."""
+    security_profile: Literal["root", "userns", "restricted"] = "root"
+    """Profile of a run that names none in `spec.security.profile`."""
+    restricted_uid: int | None = Field(default=None, ge=1, le=MAX_UID)
+    """User of pods with the profile `restricted`, unless the run or the task names a number. Unset: the image's own,
+    which must be a number other than 0."""
     capabilities: list[str] = Field(
         default_factory=lambda: [
             "AUDIT_WRITE",
@@ -105,7 +131,7 @@ class LimitSettings(_Settings):
     pod_start_seconds: float = 900
     """How long a scheduled pod may take until its container runs."""
     install_seconds: float = 1800
-    """Limit of a script agent's `install`."""
+    """Limit of a script agent's `install`, and of each step's `workdir/setup.sh`."""
     seed_seconds: float = 600
     """How long one try of the seed phase may take."""
     seed_tries: int = Field(default=3, ge=1, le=10)
@@ -167,6 +193,9 @@ class SecretSettings(_Settings):
 
     require_label: bool = False
     """Admit only objects labelled `taskfold.dev/usable=true`."""
+    refuse_with_shared_verification: bool = False
+    """Refuse runs that give a Secret to a verifier (`spec.secretsFrom`, `spec.verifier.env`) which works in the agent's
+    sandbox: what the agent leaves there could read it."""
 
 
 RETRY_JITTER = 1.2

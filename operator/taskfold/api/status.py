@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from .common import (
     MAX_FAILURE_MESSAGE,
@@ -27,6 +27,7 @@ MAX_STATUS_BYTES = 16_384
 MAX_ATTEMPTS = 10
 MAX_JOURNAL = 64
 MAX_STEPS = 64
+MAX_STEP_REWARDS = 16
 MAX_REWARDS = 128
 MAX_TIMINGS = 32
 MAX_CONDITIONS = 8
@@ -66,8 +67,10 @@ class AgentOutcome(StrEnum):
 class JournalPhase(StrEnum):
     """The phases of a pod that are claimed by a nonce before anything is sent."""
 
+    OVERLAY = "overlay"
+    """RUN lines of the task's Dockerfile."""
     SEED = "seed"
-    ENTRYPOINT = "entrypoint"
+    """Checks, folders, entrypoint and health checks."""
     AGENT = "agent"
     HOOKS = "hooks"
     VERIFY = "verify"
@@ -113,6 +116,14 @@ class AgentStatus(Model):
     message: Text | None = Field(
         default=None, description="What else is worth knowing about the agent's end, at most 512 characters."
     )
+    user: Word | None = Field(
+        default=None,
+        description="Of an external agent: whom it is to work as, as user or user:group, each a name or a number.",
+    )
+    workdir: Text | None = Field(
+        default=None,
+        description="Of an external agent: the task's working directory. Unset: the image's own.",
+    )
 
 
 class VerifierStatus(Model):
@@ -131,16 +142,55 @@ class VerifierStatus(Model):
     uid: Word | None = Field(default=None, description="Uid of the VerifierRun, on a TaskRun.")
 
 
+class StepAgentStatus(Model):
+    """How the agent's work went in one step."""
+
+    outcome: AgentOutcome | None = Field(
+        default=None, description="How it ended: Succeeded, Failed, TimedOut or Skipped. Unset: it did not."
+    )
+    return_code: int | None = Field(
+        default=None, description="Return code of the agent's program. Unset when it was killed or has none."
+    )
+    seconds: float | None = Field(default=None, ge=0, description="How long the agent worked, in seconds.")
+
+
+class StepVerifierStatus(Model):
+    """How the verification of one step went."""
+
+    name: Word | None = Field(default=None, description="Name of the step's VerifierRun.")
+    return_code: int | None = Field(
+        default=None, description="Return code of test.sh. Unset when it was killed or did not start."
+    )
+    seconds: float | None = Field(default=None, ge=0, description="How long test.sh ran, in seconds.")
+    timed_out: bool = Field(default=False, description="True: test.sh was killed at its limit.")
+
+
 class StepStatus(Model):
-    """The result of one turn of a multi-step task."""
+    """The result of one turn of a multi-step task, written once, at its end."""
 
     name: Word = Field(description="Name of the step.")
     reward: Number | None = Field(default=None, description="Reward of the step as a decimal text. Unset: none.")
+    rewards: dict[Word, float] = Field(
+        default_factory=dict,
+        description="Named rewards of the step. All of them are in the store, in steps/<name>/rewards.json.",
+        json_schema_extra={"maxProperties": MAX_STEP_REWARDS},
+    )
+    components: bool = Field(
+        default=False, description="True: the verifier gave parts; the step's reward is their sum."
+    )
     masked: bool = Field(default=False, description="True: the step cannot be graded.")
+    kind: Word | None = Field(default=None, description="The contract's failure kind, as in `failure`.")
     reason: Word | None = Field(
         default=None, description="Reason when the step has no verdict, or one that nobody gave."
     )
-    verifier: Word | None = Field(default=None, description="Name of the step's VerifierRun.")
+    agent: StepAgentStatus | None = Field(default=None, description="How the agent's work went in this step.")
+    verifier: StepVerifierStatus | None = Field(default=None, description="How the verification of the step went.")
+    ended_at: Timestamp | None = Field(default=None, description="When the operator knew the step's outcome.")
+
+    @model_serializer(mode="wrap")
+    def _lean(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Nothing that says nothing: there may be many steps."""
+        return {key: value for key, value in handler(self).items() if value not in (None, False, {})}
 
 
 class Admitted(Model):
@@ -201,7 +251,7 @@ class Attempt(Model):
 class JournalEntry(Model):
     """One phase in one pod, written before anything of it is sent."""
 
-    phase: JournalPhase = Field(description="Which phase: seed, entrypoint, agent, hooks or verify.")
+    phase: JournalPhase = Field(description="Which phase: overlay, seed, agent, hooks or verify.")
     step: Word | None = Field(default=None, description="Step of a multi-step task. Unset in a single-step task.")
     attempt: int = Field(default=1, ge=1, description="Number of the attempt, from 1.")
     try_: int = Field(default=1, ge=1, alias="try", description="Number of the try within the attempt, from 1.")
@@ -271,7 +321,10 @@ class Status(Model):
     )
     timings: dict[Word, float] = Field(
         default_factory=dict,
-        description="How long each part took, in seconds, by name.",
+        description=(
+            "How long each part took, in seconds: pod (its start, images included), overlay, seed, agent, upload (the "
+            "verifier's files into the sandbox), verification (test.sh), collect (files into the store), total."
+        ),
         json_schema_extra={"maxProperties": MAX_TIMINGS},
     )
     complete: bool = Field(

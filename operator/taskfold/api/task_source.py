@@ -17,11 +17,22 @@ from .rules import MAX_PATH, NOT_RELATIVE, exactly_one, relative_path, rule, rul
 MAX_FILES = 512
 MAX_FILE_TEXT = 1_048_576  # an object may hold about 1.5 MiB in all
 
+ARCHIVE_KEY = "task.tar.gz"
+"""The key of a ConfigMap whose value is the whole folder."""
+ARCHIVE_BYTES = 64 * 1024 * 1024
+"""What a ConfigMap's megabyte may unpack to."""
+EXECUTABLE_MAGIC = (b"#!", b"\x7fELF")
+"""Objects of the API have no modes: what the kernel would start is executable."""
+
 _PATHS_ARE_RELATIVE = rules(rule(f"self.all(path, {relative_path('path')})", NOT_RELATIVE))
 _PATH_IS_RELATIVE = rules(rule(relative_path("self"), NOT_RELATIVE))
 
 FileText = Annotated[str, Field(max_length=MAX_FILE_TEXT)]
-Base64Text = Annotated[str, Field(max_length=MAX_FILE_TEXT * 4 // 3 + 4, json_schema_extra={"format": "byte"})]
+BASE64 = r"^[A-Za-z0-9+/]*={0,2}$"
+"""Not `format: byte`: a rule that compares two versions of the spec reads such text as base64url there, and fails at
+every `/` and `+`.
+"""
+Base64Text = Annotated[str, Field(max_length=MAX_FILE_TEXT * 4 // 3 + 4, json_schema_extra={"pattern": BASE64})]
 
 
 class InlineSource(Model):
@@ -170,7 +181,8 @@ class TaskSource(FolderSource):
     data: dict[str, Any] | None = Field(
         default=None,
         description=(
-            "The row's own fields, which the task's task_data.json must equal. Not supported yet unless empty."
+            "The row's own fields, which a Python verifier gets as task_data. The task's task_data.json must equal "
+            "them; a folder without one takes them in its place."
         ),
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 
 from . import digest
 from .agent import Agent, Finish
-from .common import Clipped, EnvFromList, EnvList, Key, Model, Name, Resource, Seconds, SecretsFromList, Spec
+from .common import MAX_UID, Clipped, EnvFromList, EnvList, Key, Model, Name, Resource, Seconds, SecretsFromList, Spec
 from .pod_options import PodOptions
 from .rules import rule, rules
 from .status import MAX_ATTEMPTS, MAX_STEPS, AgentStatus, Attempt, Mode, Status, StepStatus, TaskStatus
@@ -138,16 +138,48 @@ class Multipliers(Model):
     )
 
 
+EmptyDirPath = Annotated[str, Field(max_length=512, pattern=r"^(/\.?[A-Za-z0-9_-][A-Za-z0-9._-]*)+$")]
+
+
 class Security(Model):
     """How much the containers of the run may do."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            *(
+                rule(
+                    f"!has(self.{name}) || !has(self.profile) || self.profile == 'restricted'",
+                    f"{name} belongs to the profile restricted",
+                )
+                for name in ("runAsUser", "emptyDirs")
+            )
+        )
+    )
 
     profile: SecurityProfile | None = Field(
         default=None,
         description=(
-            "root: housekeeping as root with few capabilities. userns: the same in a user namespace (not "
-            "supported yet). "
-            "restricted: Pod Security restricted (not supported yet). Unset: the operator's default."
+            "root: housekeeping as root with few capabilities. userns: the same in a user namespace of the pod's own. "
+            "restricted: Pod Security restricted, everything as one user. Unset: the operator's default."
         ),
+    )
+    run_as_user: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_UID,
+        description=(
+            "For restricted: number of the one user that everything in the pods runs as. Unset: [agent].user if it is "
+            "a number, else the operator's default, else the image's own user, which must be a number other than 0."
+        ),
+    )
+    empty_dirs: list[EmptyDirPath] = Field(
+        default_factory=list,
+        max_length=8,
+        description=(
+            "For restricted: folders that are empty and writable in the pods, for example a working directory that "
+            "the image does not have. They hide what the image has there. At most 8."
+        ),
+        json_schema_extra={"x-kubernetes-list-type": "set"},
     )
 
 
@@ -220,7 +252,7 @@ class TaskRunSpec(Spec):
     agent: Agent = Field(description="Who works on the task: exactly one of oracle, nop, script, profile, external.")
     finish: Finish | None = Field(
         default=None,
-        description="For agent.external: says that the work is done. Set once. Not supported yet.",
+        description="For agent.external: says that the work is done. Set once.",
     )
     verifier: VerifierOverrides | None = Field(
         default=None, description="What the run changes about the task's verification. Unset: nothing."
@@ -244,7 +276,7 @@ class TaskRunSpec(Spec):
     )
     dialect: Dialect = Field(
         default=Dialect.GYM,
-        description="Whose meaning of the folder holds: gym, or harbor (not supported yet).",
+        description="Whose meaning of the folder holds, where Harbor's is another one: gym or harbor.",
     )
     mcp_grants: McpGrants | None = Field(
         default=None,
@@ -297,12 +329,8 @@ class TaskRunStatus(Status):
     task: TaskStatus | None = Field(default=None, description="The task as it was found in its source.")
     steps: list[StepStatus] = Field(
         default_factory=list,
-        description="Results of the turns of a multi-step task, in order.",
-        json_schema_extra={
-            "maxItems": MAX_STEPS,
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-        },
+        description="Results of the turns of a multi-step task that are over, in order.",
+        json_schema_extra={"maxItems": MAX_STEPS, "x-kubernetes-list-type": "atomic"},
     )
     attempts: list[Attempt] = Field(
         default_factory=list,

@@ -7,7 +7,7 @@ from typing import assert_never
 from . import common
 from .status import Mode
 from .task_source import FolderSource
-from .taskrun import Dialect, Security, SecurityProfile, TaskRun, TaskRunSpec
+from .taskrun import TaskRun, TaskRunSpec
 from .verifierrun import VerifierRun
 
 _REMEDIES = {
@@ -15,11 +15,9 @@ _REMEDIES = {
     "spec.task.oci": "Use task.inline or task.configMap.",
     "spec.task.git": "Use task.inline or task.configMap.",
     "spec.agent.profile": "Use agent.script.",
-    "spec.agent.external": "Use agent.script.",
     "spec.verifier.mode": "Use shared, or leave it out.",
     "spec.mode": "Use shared.",
-    "spec.security.profile": "Use root, or leave it out.",
-    "spec.dialect": "Use gym, or leave it out.",
+    "spec.security": "Leave it out: a shared verification works in the run's own pod.",
     "spec.source.runRef": "Grading again comes later: the operator makes VerifierRuns for its TaskRuns.",
 }
 
@@ -45,16 +43,11 @@ def message(paths: list[str]) -> str:
 def _task_run(spec: TaskRunSpec) -> list[str]:
     found = _sources("spec.task", spec.task)
     checks = {
-        "spec.task.data": bool(spec.task.data),
         "spec.agent.profile": spec.agent.profile is not None,
-        "spec.agent.external": spec.agent.external is not None,
-        "spec.finish": spec.finish is not None,
         "spec.verifier.mode": spec.verifier is not None and spec.verifier.mode is Mode.SEPARATE,
         "spec.network.agent": spec.network is not None and spec.network.agent is not None,
-        "spec.dialect": spec.dialect is not Dialect.GYM,
         "spec.mcpGrants": spec.mcp_grants is not None,
         "spec.composeOverlay": spec.compose_overlay is not None,
-        "spec.security.profile": _profile(spec.security),
         "spec.artifacts": bool(spec.artifacts),
     }
     return found + [path for path, is_set in checks.items() if is_set]
@@ -66,9 +59,8 @@ def _verifier_run(run: VerifierRun) -> list[str]:
         "spec.source.runRef": not _made_for(run),
         "spec.mode": spec.mode is Mode.SEPARATE,
         "spec.tests": spec.tests is not None,
-        "spec.step": spec.step is not None,
         "spec.network": spec.network is not None,
-        "spec.security.profile": _profile(spec.security),
+        "spec.security": spec.security is not None,
     }
     return [path for path, is_set in checks.items() if is_set]
 
@@ -85,7 +77,3 @@ def _made_for(run: VerifierRun) -> bool:
 def _sources(path: str, source: FolderSource) -> list[str]:
     later = {"archive": source.archive, "oci": source.oci, "git": source.git}
     return [f"{path}.{name}" for name, value in later.items() if value is not None]
-
-
-def _profile(security: Security | None) -> bool:
-    return security is not None and security.profile not in (None, SecurityProfile.ROOT)

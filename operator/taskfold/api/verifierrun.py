@@ -61,7 +61,7 @@ class VerifierRunSpec(Spec):
         default=None,
         min_length=1,
         max_length=255,
-        description="Step of a multi-step task that is graded. Unset: the whole task. Not supported yet.",
+        description="Step of a multi-step task that is graded. Unset: the whole task.",
     )
     timeout_seconds: Seconds | None = Field(
         default=None,

@@ -10,10 +10,11 @@ from typing import assert_never
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import AgentStatus, Attempt, Failure, Stage, reward_text
+from taskfold.api.taskrun import TaskRunStatus
 from taskfold.api.verifierrun import VerifierRunStatus
-from taskfold.decide import losses, sandbox
+from taskfold.decide import losses, profile, sandbox, step_status
 from taskfold.decide import status as to
-from taskfold.decide.losses import Consequence, Loss
+from taskfold.decide.losses import Cause, Consequence, Loss
 from taskfold.decide.plan import CancelVerifierRun, DeletePod, Effect, ForgetPhases, Note, Plan
 from taskfold.decide.world import RunWorld
 
@@ -23,23 +24,34 @@ COUNTED = "The agent can cause this itself, and spec.onAgentCausedLoss is zero: 
 
 def lose(world: RunWorld, lost: Loss, stage: Stage) -> Plan:
     """The sandbox is lost, or cannot be graded, in this stage of the run."""
-    status, kind = world.run.status, lost.row.kind
+    kind = lost.row.kind
     match losses.consequence(lost.row.fault, stage, _policy(world)):
         case Consequence.ANOTHER_TRY:
-            return sandbox.another_try(world, lost.reason, lost.message)
+            refused = lost.cause in (Cause.NEVER_STARTED, Cause.NOT_ADMITTED)
+            text = profile.explained(world, lost.message) if refused else lost.message
+            return sandbox.another_try(world, lost.reason, text)
         case Consequence.NEW_ATTEMPT:
             return _again(world, lost.reason.value, lost.message)
         case Consequence.ZERO:
-            text = f"{lost.message}. {COUNTED}"
+            text, status = f"{_where(world)}{lost.message}. {COUNTED}", _broken_off(world, lost, masked=False)
             ended = to.ended(status, Phase.SUCCEEDED, lost.reason, text, stage=stage, now=world.now, kind=kind)
             counted = ended.model_copy(update={"reward": reward_text(0.0)})
             return Plan(counted, Note(lost.reason, text), again=0)
         case Consequence.MASKED:
-            text = f"{lost.message}. {MASKED}"
+            text, status = f"{_where(world)}{lost.message}. {MASKED}", _broken_off(world, lost, masked=True)
             masked = to.ended(status, Phase.MASKED, lost.reason, text, stage=stage, now=world.now, kind=kind)
             return Plan(masked, Note(lost.reason, text), again=0)
         case unreachable:
             assert_never(unreachable)
+
+
+def _where(world: RunWorld) -> str:
+    step = world.turn.step if world.turn is not None else None
+    return f"step {step.name}: " if step is not None else ""
+
+
+def _broken_off(world: RunWorld, lost: Loss, *, masked: bool) -> TaskRunStatus:
+    return step_status.broken_off(world, lost.reason.value, lost.row.kind, masked=masked)
 
 
 def after_verification(world: RunWorld, found: VerifierRunStatus) -> Plan | VerifierRunStatus:
@@ -84,6 +96,7 @@ def _again(world: RunWorld, reason: str, message: str) -> Plan:
         agent=AgentStatus(name=run.spec.agent.name),
         verifier=None,
         journal=[],
+        steps=[],
         timings={},
         store=None,  # the new attempt's, once it has a pod
     )

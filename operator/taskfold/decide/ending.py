@@ -48,6 +48,8 @@ def finish(world: RunWorld) -> Plan:
         delete = () if pod.deleting else (DeletePod(pod.name, pod.uid),)
         return Plan(note=_pending(f"removing pod {pod.name}"), effects=delete, again=LOOK_SECONDS)
     notes = [*unkept, *_leftovers(world)]
+    took = world.collected.get("seconds")
+    status = to.timed(status, collect=took if isinstance(took, float) else None)
     done = to.warned(status, notes).model_copy(
         update={"complete": True, "completion_time": to.stamp(world.now), "journal": [], "attempts": _closed(world)}
     )

@@ -4,13 +4,12 @@ Guarantees: while a VerifierRun is not finished, nothing here touches the pod. I
 (C15); what a sandbox that was lost under it counts as is the run's to say.
 """
 
-from taskfold.api import names
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import AgentOutcome, AgentStatus, Mode, Stage, VerifierStatus
 from taskfold.api.taskrun import TaskRunStatus
 from taskfold.api.verifierrun import VerifierRunStatus
-from taskfold.decide import attempts, programs, sandbox
+from taskfold.decide import attempts, programs, sandbox, steps
 from taskfold.decide import status as to
 from taskfold.decide.losses import Cause, Loss
 from taskfold.decide.plan import CreateVerifierRun, Note, Plan
@@ -26,8 +25,8 @@ REFUSALS = frozenset({Reason.VERIFIER_ERROR, Reason.NAME_CONFLICT})
 
 def close(world: RunWorld, status: TaskRunStatus, outcome: AgentOutcome, agent: RunResult | None) -> Plan:
     """The agent has ended: on to its verification, whatever the outcome."""
-    run = world.run
-    name = names.verifier(run.metadata.name, status.attempts[-1].number)
+    run, step = world.run, steps.at_work(world)
+    name = steps.verifier_name(run, world.task)
     agent_status = AgentStatus(
         name=run.spec.agent.name,
         outcome=outcome,
@@ -35,15 +34,18 @@ def close(world: RunWorld, status: TaskRunStatus, outcome: AgentOutcome, agent: 
         seconds=agent.seconds if agent else None,
         message=programs.ended_how(agent) if agent and outcome is not AgentOutcome.SUCCEEDED else None,
     )
-    status = to.timed(status, agent=agent.seconds if agent else 0.0)
+    before = status.timings.get("agent", 0.0) if status.steps else 0.0
+    status = to.timed(status, agent=before + (agent.seconds if agent else 0.0))
     verifier = VerifierStatus(mode=Mode.SHARED, name=name)
-    if world.verifier is not None and world.verifier.spec.source.run_ref.uid == run.metadata.uid:
+    mine = world.verifier is not None and world.verifier.spec.source.run_ref.uid == run.metadata.uid
+    if world.verifier is not None and mine and world.verifier.spec.step == (step.name if step else None):
         named = verifier.model_copy(update={"uid": world.verifier.metadata.uid})
         handed_over = to.moved(status, Phase.VERIFYING, agent=agent_status, verifier=named)
         return Plan(handed_over, Note(Reason.VERIFYING, f"the agent's outcome: {outcome.value}"))
     if not _refused(status):
         # Made first, so that one write tells the agent's end and hands the pod over.
-        return Plan(effects=(CreateVerifierRun(name, status.attempts[-1].number),), again=0)
+        create = CreateVerifierRun(name, status.attempts[-1].number, step.name if step else None)
+        return Plan(effects=(create,), again=0)
     closing = to.moved(status, Phase.CLOSING, agent=agent_status, verifier=verifier)
     return Plan(closing, Note(Reason.CLOSING, f"the agent's outcome: {outcome.value}"), again=0)
 
@@ -63,7 +65,9 @@ def await_verdict(world: RunWorld) -> Plan:
         text = f"the VerifierRun {recorded.name} could not be created within {HANDOVER_SECONDS:g} s"
         return attempts.lose(world, Loss(Cause.VERIFIER_RUN_REFUSED, text), Stage.VERIFICATION)
     if recorded.uid is None and verifier is None:
-        return Plan(effects=(CreateVerifierRun(recorded.name, status.attempts[-1].number),), again=0.2)
+        step = steps.at_work(world)
+        create = CreateVerifierRun(recorded.name, status.attempts[-1].number, step.name if step else None)
+        return Plan(effects=(create,), again=0.2)
     if recorded.uid is None and verifier is not None:
         named = recorded.model_copy(update={"uid": verifier.metadata.uid})
         return Plan(to.moved(status, Phase.VERIFYING, verifier=named), Note(Reason.VERIFYING))
@@ -82,7 +86,7 @@ def verdict(world: RunWorld) -> VerifierRunStatus | None:
 
 
 def copy_verdict(world: RunWorld, given: VerifierRunStatus) -> Plan:
-    """The verdict is the VerifierRun's; a run that was cancelled meanwhile stays cancelled."""
+    """The verdict is the VerifierRun's, or of all steps; a run that was cancelled meanwhile stays cancelled."""
     run, verifier = world.run, world.verifier
     if verifier is None:
         raise ValueError("no VerifierRun to copy from")
@@ -94,9 +98,13 @@ def copy_verdict(world: RunWorld, given: VerifierRunStatus) -> Plan:
     found = attempts.after_verification(world, given)
     if isinstance(found, Plan):
         return found
+    ending = steps.after_verdict(world, given, found)
+    if isinstance(ending, Plan):
+        return ending
+    found = ending.verdict
     grading = found.verifier or VerifierStatus()
     status = to.moved(
-        run.status,
+        ending.status,
         found.phase or Phase.MASKED,
         reward=found.reward,
         rewards=found.rewards,
@@ -111,9 +119,10 @@ def copy_verdict(world: RunWorld, given: VerifierRunStatus) -> Plan:
     )
     status = to.timed(
         to.warned(status, found.warnings),
-        verification=grading.seconds,
+        upload=given.timings.get("upload") if not status.steps else None,
+        verification=grading.seconds if not status.steps else None,
         total=to.seconds_between(run.status.start_time, to.stamp(world.now)),
     )
     reason = Reason(found.failure.reason) if found.failure else Reason.VERDICT_REACHED
-    message = found.failure.message if found.failure else f"reward {found.reward}"
-    return Plan(status, Note(reason, message), again=0)
+    message = found.failure.message if found.failure else to.rewarded(found)
+    return Plan(status, Note(reason, message), ending.effects, again=0)

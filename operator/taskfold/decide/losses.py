@@ -52,11 +52,15 @@ class Cause(StrEnum):
     UNEXPLAINED = "pod ended, no cause known"
     UNKNOWN_PROTOCOL = "protocol not spoken"
     NO_RESULT = "no result"
+    ENTRYPOINT_FAILED = "entrypoint failed"
     UNREPLACEABLE = "unreplaceable files"
     START_BROKEN = "start of test.sh broken"
     START_STARVED = "start of test.sh starved"
     DISK_FULL = "disk full"
     NOT_COPIED = "files cannot be copied"
+    STEP_SETUP = "setup of a later step failed"
+    STEP_UNHEALTHY = "healthcheck of a later step failed"
+    STEP_UNSTARTED = "agent of a later step not started"
     VERIFIER_RUN_DELETED = "VerifierRun deleted"
     VERIFIER_RUN_REFUSED = "VerifierRun refused"
 
@@ -161,17 +165,27 @@ TABLE: Mapping[Cause, Row] = {
         "asked for as long: a starved sandbox, or a way to it that is broken",
         AT_WORK,
     ),
+    Cause.ENTRYPOINT_FAILED: Row(
+        Reason.ENTRYPOINT_FAILED,
+        Fault.AGENT,
+        "the image's ENTRYPOINT ended with another code than 0, or by a signal, after the seed and before the end of "
+        "test.sh",
+        AT_WORK,
+        FailureKind.ENTRYPOINT_FAILED,
+    ),
     Cause.UNREPLACEABLE: Row(
         Reason.TAMPERED,
         Fault.AGENT,
-        "the helper cannot replace what is at `/tests` or `/logs/verifier`, as root (C19)",
-        (Stage.VERIFICATION,),
+        "the helper cannot replace what is at `/tests` or `/logs/verifier`, as root (C19); nor put a later step's "
+        "files into the working directory",
+        AT_WORK,
     ),
     Cause.START_BROKEN: Row(
         Reason.TAMPERED,
         Fault.AGENT,
-        "test.sh cannot be started: bash, the working directory or the user is gone, which were there for the agent",
-        (Stage.VERIFICATION,),
+        "test.sh, or a program of a later step, cannot be started: bash, the working directory or the user is gone, "
+        "which were there for the agent",
+        AT_WORK,
         FailureKind.VERIFIER_ERROR,
     ),
     Cause.START_STARVED: Row(
@@ -187,13 +201,31 @@ TABLE: Mapping[Cause, Row] = {
         Fault.OPEN,
         "the helper has no room for the verifier's files: the agent's doing below its own limit, or the node's disk "
         "is full, which all of its pods share",
-        (Stage.VERIFICATION,),
+        AT_WORK,
     ),
     Cause.NOT_COPIED: Row(
         Reason.TRANSFER_FAILED,
         Fault.OPEN,
-        "the tests cannot be put in place, or the reward file is there and cannot be read",
-        (Stage.VERIFICATION,),
+        "the tests, or a later step's files, cannot be put in place, or the reward file is there and cannot be read",
+        AT_WORK,
+    ),
+    Cause.STEP_SETUP: Row(
+        Reason.STEP_SETUP_FAILED,
+        Fault.OPEN,
+        "`workdir/setup.sh` of a step after the first did not end with 0: the task's own fault, or what the agent left",
+        (Stage.AGENT,),
+    ),
+    Cause.STEP_UNHEALTHY: Row(
+        Reason.STEP_UNHEALTHY,
+        Fault.OPEN,
+        "the healthcheck of a step after the first failed: the task's own fault, or what the agent left",
+        (Stage.AGENT,),
+    ),
+    Cause.STEP_UNSTARTED: Row(
+        Reason.AGENT_START_FAILED,
+        Fault.AGENT,
+        "the program of a later step's agent cannot be started: no process, no memory, no descriptor is left",
+        (Stage.AGENT,),
     ),
     Cause.VERIFIER_RUN_DELETED: Row(
         Reason.VERIFIER_RUN_DELETED,

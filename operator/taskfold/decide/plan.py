@@ -6,6 +6,7 @@ operators. They are applied in order, the first failure stops, and the status is
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from taskfold.api.reasons import Reason
 from taskfold.api.status import Status
@@ -83,10 +84,11 @@ class AddWaiter:
 
 @dataclass(frozen=True)
 class CreateVerifierRun:
-    """Hand the pod over to a verification."""
+    """Hand the pod over to a verification, of one step or of the whole task."""
 
     name: str
     attempt: int
+    step: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,14 @@ class Collect:
 
     prefix: str
     reachable: bool
+
+
+@dataclass(frozen=True)
+class StoreResponse:
+    """Keep the agent's final response: a Responses API response."""
+
+    prefix: str
+    response: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -146,6 +156,7 @@ Effect = (
     | CreateVerifierRun
     | CancelVerifierRun
     | Collect
+    | StoreResponse
     | StoreRewards
     | StoreRow
     | ForgetPhases

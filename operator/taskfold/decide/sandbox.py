@@ -8,9 +8,14 @@ from taskfold.api import conditions, names
 from taskfold.api.common import Condition
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
+from taskfold.api.settings import LimitSettings
 from taskfold.api.status import Attempt, JournalEntry, JournalPhase, Stage
 from taskfold.api.taskrun import TaskRunStatus
+from taskfold.contract import health
+from taskfold.contract import steps as contract
+from taskfold.contract.task import Task
 from taskfold.decide import pod as pods
+from taskfold.decide import profile
 from taskfold.decide import status as to
 from taskfold.decide.plan import CreatePod, DeletePod, Note, Plan, StoreImageUser
 from taskfold.decide.pod import PodView, Standing
@@ -77,7 +82,7 @@ def _pause(world: RunWorld, attempt: Attempt) -> float:
     before = attempt.number - 1 + attempt.tries - 1
     if before == 0:
         return 0.0
-    pause = min(world.settings.limits.retry_seconds * 2 ** (before - 1), MAX_PAUSE_SECONDS)
+    pause = min(world.settings.limits.retry_seconds * 2.0 ** (before - 1), MAX_PAUSE_SECONDS)
     return pause - _age(world, attempt.try_time or attempt.start_time)
 
 
@@ -101,10 +106,13 @@ def _adopt(world: RunWorld, attempt: Attempt, pod: PodView) -> Plan:
 
 
 def _entries(world: RunWorld, attempt: Attempt) -> list[JournalEntry]:
-    phases = (JournalPhase.SEED, JournalPhase.AGENT)
+    overlay = (JournalPhase.OVERLAY,) if _overlaid(world.task) else ()
+    phases = (*overlay, JournalPhase.SEED, JournalPhase.AGENT)
+    step = world.turn.step if world.turn is not None else None
     return [
         JournalEntry(
             phase=phase,
+            step=step.name if step is not None and phase is JournalPhase.AGENT else None,
             attempt=attempt.number,
             try_=attempt.tries,
             nonce=nonce,
@@ -115,6 +123,11 @@ def _entries(world: RunWorld, attempt: Attempt) -> list[JournalEntry]:
     ]
 
 
+def _overlaid(task: Task | None) -> bool:
+    """Whether RUN lines are to be run at seed."""
+    return task is not None and task.image.dockerfile is not None and task.image.dockerfile.overlay
+
+
 def journal(world: RunWorld, attempt: Attempt) -> Plan:
     """Entries for a pod whose journal lost them: nothing can have been sent without them."""
     return Plan(to.journalled(world.run.status, _entries(world, attempt)), again=0)
@@ -122,7 +135,7 @@ def journal(world: RunWorld, attempt: Attempt) -> Plan:
 
 def await_start(world: RunWorld, attempt: Attempt) -> Plan:
     """The pod exists and does not run yet."""
-    pod, limits = world.pod, world.settings.limits
+    pod, limits = world.pod, _start_limits(world)
     if pod is None:
         raise ValueError("awaits the start of a pod that is not there")
     # From the moment the kubelet took the pod: what it waited for a node is the queue's time.
@@ -140,14 +153,16 @@ def await_start(world: RunWorld, attempt: Attempt) -> Plan:
         case Standing.PULL_FAILING:
             again = limits.image_pull_seconds - age + 1
             return Plan(_seeding(world, pod), Note(Reason.IMAGE_PULL_FAILED, message), again=again)
+        case Standing.START_FAILING if profile.hopeless(message):
+            return _fail(world, Reason.FORBIDDEN_BY_PROFILE, profile.explained(world, message), terminal=True)
         case Standing.START_FAILING if age > START_FAILING_SECONDS:
-            return another_try(world, Reason.CONTAINER_START_FAILED, message)
+            return another_try(world, Reason.CONTAINER_START_FAILED, profile.explained(world, message))
         case Standing.START_FAILING:
             note = Note(Reason.CONTAINER_START_FAILED, message)
             return Plan(_seeding(world, pod), note, again=START_FAILING_SECONDS - age + 1)
         case _ if age > limits.pod_start_seconds:
             text = f"the pod did not run within {limits.pod_start_seconds:g} s. {message}".strip()
-            return another_try(world, Reason.POD_START_TIMEOUT, text)
+            return another_try(world, Reason.POD_START_TIMEOUT, profile.explained(world, text))
         case _ if age < NEWS_SECONDS:
             return Plan(again=NEWS_SECONDS - age + 0.1)
         case _:
@@ -202,7 +217,9 @@ def _since(world: RunWorld) -> str | None:
     """
     status = world.run.status
     uid = status.attempts[-1].pod_uid
-    return max((e.ended_at for e in status.journal if e.pod_uid == uid and e.ended_at), default=None)
+    phases = (e.ended_at for e in status.journal if e.pod_uid == uid and e.ended_at)
+    steps = (step.ended_at for step in status.steps[-1:] if step.ended_at)  # its verification was the VerifierRun's
+    return max((*phases, *steps), default=None)
 
 
 def unanswered(world: RunWorld, report: PhaseActive | PhaseWaiting | PhaseUnreached, seconds: float) -> bool:
@@ -221,15 +238,44 @@ def left(world: RunWorld, seconds: float) -> float:
     return max(1.0, seconds + world.settings.limits.agent_grace_seconds - _age(world, _since(world) or now) + 1.0)
 
 
+def _start_limits(world: RunWorld) -> LimitSettings:
+    """The operator's limits; a task that sets `build_timeout_sec` says itself how long pull and start may take."""
+    table = world.task.config.environment if world.task is not None else None
+    if table is None or "build_timeout_sec" not in table.model_fields_set:
+        return world.settings.limits
+    own = {"image_pull_seconds": table.build_timeout_sec, "pod_start_seconds": table.build_timeout_sec}
+    return world.settings.limits.model_copy(update=own)
+
+
+def overlay_limit(world: RunWorld) -> float:
+    """Seconds that all RUN lines together may take: what the contract gives to the build of an image."""
+    return world.task.config.environment.build_timeout_sec if world.task is not None else 0.0
+
+
 def pod_limit(world: RunWorld) -> float:
     """Seconds that the pod may work by the limits of all of its phases."""
-    config = world.task.config.verifier if world.task is not None else None
+    turns = contract.turns(world.task) if world.task is not None else (None,)
+    return _seed_limit(world) + sum(_turn_limit(world, turn) for turn in turns)
+
+
+def _seed_limit(world: RunWorld) -> float:
+    """What runs before the agent."""
+    if world.task is None:
+        return 0.0
+    recorded = world.recorded.config if world.recorded is not None else None
+    overlay = overlay_limit(world) if _overlaid(world.task) else 0.0
+    return overlay + health.seed_seconds(world.task.config, recorded)
+
+
+def _turn_limit(world: RunWorld, turn: Task | None) -> float:
+    """Of the agent and of the verification of one turn."""
+    config = turn.config.verifier if turn is not None else None
     own, multipliers = world.run.spec.verifier, world.run.spec.multipliers
     verifier = (config.timeout_sec if config is not None else 600.0) * (multipliers.timeout if multipliers else 1.0)
     if own is not None and own.timeout_seconds is not None:
         verifier = own.timeout_seconds
     hooks = sum(hook.timeout_sec for hook in config.collect) if config is not None else 0.0
-    return agent_limit(world) + verifier + hooks
+    return _agent_limit(world, turn) + verifier + hooks
 
 
 def left_without_operator(world: RunWorld, pod: PodView) -> float:
@@ -239,12 +285,26 @@ def left_without_operator(world: RunWorld, pod: PodView) -> float:
 
 
 def agent_limit(world: RunWorld) -> float:
-    """Seconds that the agent's phase may take by its own limits, installation included."""
-    from_task = world.task.config.agent.timeout_sec if world.task is not None else 28_800.0
+    """Seconds that the agent's phase may take by its own limits, installation and a step's setup included."""
+    return _agent_limit(world, world.turn)
+
+
+def _agent_limit(world: RunWorld, turn: Task | None) -> float:
+    from_task = turn.config.agent.timeout_sec if turn is not None else 28_800.0
     script, multipliers = world.run.spec.agent.script, world.run.spec.multipliers
     limit = script.timeout_seconds if script is not None and script.timeout_seconds else from_task
     install = world.settings.limits.install_seconds if script is not None and script.install else 0.0
-    return limit * (multipliers.timeout if multipliers else 1.0) + install
+    return limit * (multipliers.timeout if multipliers else 1.0) + install + _step_limit(world, turn)
+
+
+def _step_limit(world: RunWorld, turn: Task | None) -> float:
+    """Of what comes before the agent in a turn of a multi-step task."""
+    step = turn.step if turn is not None else None
+    if step is None:
+        return 0.0
+    check = step.config.healthcheck
+    setup = world.settings.limits.install_seconds if step.setup else 0.0
+    return setup + (health.of_table(check).longest if check is not None else 0.0)
 
 
 def _age(world: RunWorld, since: str | None) -> float:

@@ -65,6 +65,11 @@ def ended(
     )
 
 
+def rewarded(status: Status) -> str:
+    """`reward 0.5`; a verdict of the harbor dialect may have values, and no score."""
+    return f"reward {status.reward}" if status.reward is not None else "no reward, but values of other names"
+
+
 def warned(status: S, notes: Sequence[str]) -> S:
     """The status with further warnings, each once, bounded."""
     texts = [clip(note, MAX_WARNING) for note in notes]  # as the status will hold them

@@ -21,8 +21,20 @@ from taskfold.api.status import (
     TaskStatus,
 )
 from taskfold.api.taskrun import TaskRunStatus
-from taskfold.contract.failures import FailureKind
-from taskfold.decide import attempts, ending, grading, programs, sandbox, waiting
+from taskfold.decide import (
+    attempts,
+    ending,
+    entrypoint,
+    exposure,
+    external,
+    grading,
+    profile,
+    programs,
+    sandbox,
+    seed,
+    steps,
+    waiting,
+)
 from taskfold.decide import pod as pods
 from taskfold.decide import status as to
 from taskfold.decide.losses import Cause, Loss
@@ -31,7 +43,6 @@ from taskfold.decide.plan import (
     CancelVerifierRun,
     Note,
     Plan,
-    RunPhase,
     StoreRecordedImage,
     StoreSnapshot,
 )
@@ -50,9 +61,6 @@ from taskfold.protocol.phase import PhaseResult
 
 RETRY_SECONDS = 5.0
 """How soon a refusal that may pass is looked at again."""
-
-SHELL_TOOLS = frozenset({"bash", "timeout"})
-"""Without these test.sh cannot start at all: the contract masks as verifier_error, not as provider_unavailable."""
 
 
 def decide(world: RunWorld) -> Plan:
@@ -88,7 +96,7 @@ def decide(world: RunWorld) -> Plan:
     if pods.standing(pod) is not Standing.READY:
         return sandbox.await_start(world, attempt)
     if status.phase in (Phase.PENDING, Phase.QUEUED, Phase.SEEDING):
-        return _seed(world)
+        return seed.decide(world)
     return _work(world)
 
 
@@ -144,9 +152,21 @@ def _admit(world: RunWorld) -> Plan:
             pass
         case _:
             return Plan(again=RETRY_SECONDS)
-    if run.spec.agent.oracle is not None and task.solution is None:
-        problem = "the oracle agent needs solution/solve.sh, and the task folder has none. Add it, or change the agent."
+    if run.spec.agent.oracle is not None and not task.has_solution:
+        problem = (
+            "the oracle agent needs solution/solve.sh or solution/answer.md, and the task folder has neither. Add one, "
+            "or change the agent."
+        )
         return ending.refuse(world, Reason.INVALID_TASK, problem)
+    unfit = external.refusal(run, task)
+    if unfit is not None:
+        return ending.refuse(world, Reason.INVALID_SPEC, unfit)
+    exposed = exposure.refusal(run, task, world.settings)
+    if exposed is not None:
+        return ending.refuse(world, Reason.SECRETS_EXPOSED, exposed)
+    forbidden = profile.refusal(run, task, recorded, world.settings)
+    if forbidden is not None:
+        return ending.refuse(world, Reason.FORBIDDEN_BY_PROFILE, forbidden)
     admitted = status.model_copy(
         update={
             "phase": Phase.QUEUED,
@@ -161,7 +181,9 @@ def _admit(world: RunWorld) -> Plan:
     note = Note(Reason.ADMITTED, f"task {task.id}, digest {digest}")
     record = (StoreRecordedImage(recorded),) if recorded is not None else ()
     effects = (StoreSnapshot(digest), *record)
-    return Plan(to.warned(admitted, task.warnings), note, effects, again=0)
+    exposures = exposure.warnings(run, task, recorded, world.settings)
+    notes = (*task.warnings, *profile.warnings(run, task, world.settings), *exposures)
+    return Plan(to.warned(admitted, notes), note, effects, again=0)
 
 
 def _wait_for_source(world: RunWorld, reason: Reason, message: str) -> Plan:
@@ -180,80 +202,22 @@ def _wait_for_source(world: RunWorld, reason: Reason, message: str) -> Plan:
 # -- the sandbox is ready ------------------------------------------------------------------------------------------
 
 
-def _seed(world: RunWorld) -> Plan:
-    status, attempt = world.run.status, world.run.status.attempts[-1]
-    entry = to.entry(status, JournalPhase.SEED, attempt.pod_uid)
-    if entry is None:
-        return sandbox.journal(world, attempt)
-    if world.image_user is None:
-        return sandbox.record_image_user(world, attempt)
-    seeding, limit = to.moved(status, Phase.SEEDING), world.settings.limits.seed_seconds
-    match world.phases.get(entry.nonce):
-        case PhaseDone(result=result):
-            return _seeded(world, result, entry.nonce)
-        case PhaseRefused(reason="UnknownUser", message=message):
-            return ending.refuse(world, Reason.UNKNOWN_USER, message)
-        case PhaseRefused(message=message):
-            return sandbox.another_try(world, Reason.SEED_FAILED, message)
-        case (PhaseActive() | PhaseUnreached()) as report if sandbox.unanswered(world, report, limit):
-            why = report.message if isinstance(report, PhaseUnreached) else "it took longer than its limit"
-            return sandbox.another_try(world, Reason.SEED_FAILED, f"the seed phase: {why}")
-        case PhaseUnreached(message=message, retry_in=retry_in):
-            effects = () if retry_in > 0 else (RunPhase(JournalPhase.SEED, entry.nonce),)
-            return Plan(seeding, Note(Reason.SEEDING, message), effects, again=max(retry_in, 1.0))
-        case PhaseActive():
-            return Plan(seeding, Note(Reason.SEEDING), again=sandbox.left(world, limit))
-        case _:
-            return Plan(effects=(RunPhase(JournalPhase.SEED, entry.nonce),), again=5)
-
-
-def _seeded(world: RunWorld, result: PhaseResult, nonce: str) -> Plan:
-    status = to.closed(world.run.status, nonce, to.stamp(world.now))
-    node = world.pod.node if world.pod is not None else None
-    attempt = status.attempts[-1].model_copy(update={"node_name": node})
-    main = world.pod.main if world.pod is not None else None
-    image = {"image_digest": main.image_id if main is not None else None}
-    task = status.task.model_copy(update=image) if status.task is not None else None
-    status = status.model_copy(update={"attempts": [*status.attempts[:-1], attempt], "node_name": node, "task": task})
-    status = to.timed(
-        status,
-        pod=to.seconds_between(attempt.start_time, result.started_at),
-    )
-    missing = result.missing_tools()
-    if missing:
-        kind = FailureKind.VERIFIER_ERROR if SHELL_TOOLS.issuperset(missing) else FailureKind.PROVIDER_UNAVAILABLE
-        message = (
-            f"the image lacks {', '.join(missing)}; without bash, timeout, tar, gzip and find no verifier can run. "
-            "The run is masked. Take an image that has them (Debian and Ubuntu based ones do)."
-        )
-        masked = to.ended(
-            status,
-            Phase.MASKED,
-            Reason.MISSING_TOOLS,
-            message,
-            stage=Stage.SEED,
-            now=world.now,
-            kind=kind,
-            terminal=True,
-        )
-        return Plan(masked, Note(Reason.MISSING_TOOLS, message), again=0)
-    return Plan(to.moved(status, Phase.RUNNING), Note(Reason.AGENT_STARTING), again=0)
-
-
 def _work(world: RunWorld) -> Plan:
     """The agent's phase: from here on nothing starts twice."""
     status, attempt = world.run.status, world.run.status.attempts[-1]
     entry = to.entry(status, JournalPhase.AGENT, attempt.pod_uid)
     if entry is None:
         return sandbox.journal(world, attempt)
-    if world.run.spec.agent.nop is not None:
+    if world.run.spec.agent.nop is not None and steps.at_work(world) is None:
         return grading.close(world, to.closed(status, entry.nonce, to.stamp(world.now)), AgentOutcome.SKIPPED, None)
+    if world.run.spec.agent.external is not None:
+        return external.work(world, entry)
     limit = sandbox.agent_limit(world)
     match world.phases.get(entry.nonce):
         case PhaseDone(result=result):
             return _worked(world, result, entry.nonce)
-        case PhaseRefused(message=message):
-            return sandbox.another_try(world, Reason.AGENT_START_FAILED, message)
+        case PhaseRefused(reason=reason, message=message):
+            return steps.refused(world, reason, message)
         case (PhaseActive() | PhaseWaiting() | PhaseUnreached()) as report if sandbox.unanswered(world, report, limit):
             text = "the agent's phase gave no result until the operator's own deadline, well after its limit"
             return attempts.lose(world, Loss(Cause.NO_RESULT, text), Stage.AGENT)
@@ -280,16 +244,26 @@ def _going(status: TaskRunStatus, nonce: str, started: str) -> tuple[TaskRunStat
 
 def _worked(world: RunWorld, result: PhaseResult, nonce: str) -> Plan:
     """The agent's phase is over: what became of it, and on to verification."""
+    lost = entrypoint.died(result)
+    if lost is not None:
+        return attempts.lose(world, lost, Stage.AGENT)
+    hindered = steps.hindered(world, result)
+    if hindered is not None:
+        return hindered
+    status = to.warned(to.closed(world.run.status, nonce, to.stamp(world.now)), steps.notes(world, result))
+    if steps.idle(world):
+        return grading.close(world, to.warned(status, result.notes), AgentOutcome.SKIPPED, None)
     install = result.run("install")
     if install is not None and not install.succeeded:
         return sandbox.another_try(world, Reason.AGENT_INSTALL_FAILED, programs.ended_how(install))
     agent = result.run("agent")
     if agent is None or agent.start_error is not None:
-        why = agent.start_error if agent is not None and agent.start_error else "it was not started"
-        return sandbox.another_try(world, Reason.AGENT_START_FAILED, f"the agent's program: {why}")
+        error = agent.start_error if agent is not None else None
+        text = f"the agent's program: {error or 'it was not started'}"
+        return steps.unstarted(world, Reason.AGENT_START_FAILED, text, error)
     if agent.timed_out:
         outcome = AgentOutcome.TIMED_OUT
     else:
         outcome = AgentOutcome.SUCCEEDED if agent.return_code == 0 else AgentOutcome.FAILED
-    status = to.warned(to.closed(world.run.status, nonce, to.stamp(world.now)), programs.oom_notes(agent))
-    return grading.close(world, status, outcome, agent)
+    notes = [*programs.oom_notes(agent), *result.notes]
+    return grading.close(world, to.warned(status, notes), outcome, agent)

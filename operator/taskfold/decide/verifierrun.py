@@ -7,6 +7,8 @@ Guarantees:
 - A reward comes only from what the helper read the moment test.sh ended; it is never made up.
 """
 
+from collections.abc import Mapping
+
 from taskfold.api import unsupported as unsupported_fields
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
@@ -23,8 +25,8 @@ from taskfold.api.status import (
 from taskfold.api.verifierrun import VerifierRunStatus
 from taskfold.contract import dialect, rewards
 from taskfold.contract.failures import Effect, FailureKind
+from taskfold.decide import entrypoint, programs, starts, step_status, waiting
 from taskfold.decide import pod as pods
-from taskfold.decide import programs, waiting
 from taskfold.decide import status as to
 from taskfold.decide.losses import Cause, Loss
 from taskfold.decide.plan import NOTHING, Note, Plan, StoreRewards
@@ -37,16 +39,6 @@ REWARD_TXT = "/logs/verifier/reward.txt"
 
 HANDOVER_SECONDS = 0.5
 """How soon to look again whether the TaskRun has handed its pod over, should its event not come."""
-
-NO_ROOM = ("no space left on device", "disk quota exceeded")
-NO_PROOF = (
-    "resource temporarily unavailable",
-    "cannot allocate memory",
-    "too many open files",
-    "input/output error",
-    *NO_ROOM,
-)
-"""Words of the kernel about a shortage or a broken device: nobody altered anything."""
 
 REASONS = {
     FailureKind.MISSING_REWARD: Reason.REWARD_MISSING,
@@ -115,6 +107,7 @@ def _admit(world: VerifierWorld) -> Plan:
     entries = [
         JournalEntry(
             phase=phase,
+            step=world.verifier.spec.step,
             attempt=attempt.number,
             try_=attempt.tries,
             nonce=nonce,
@@ -140,6 +133,8 @@ def _admit(world: VerifierWorld) -> Plan:
 def _await_hooks(world: VerifierWorld, hooks: JournalEntry) -> Plan:
     """Collect hooks are best effort: what fails is a warning."""
     match world.phases.get(hooks.nonce):
+        case PhaseDone(result=result) if (lost := entrypoint.died(result)) is not None:
+            return _mask(world, lost)
         case PhaseDone(result=result):
             status = to.closed(world.verifier.status, hooks.nonce, result.ended_at)
             failed = [run for run in result.runs if not run.succeeded]
@@ -159,7 +154,7 @@ def _await_phase(world: VerifierWorld, entry: JournalEntry) -> Plan | None:
     allowed = limit(world) + grace
     match world.phases.get(entry.nonce):
         case PhaseRefused(reason=reason, message=message):
-            return _mask(world, _unprepared(reason, message))
+            return _mask(world, starts.unprepared(reason, message))
         case (PhaseActive() | PhaseWaiting() | PhaseUnreached()) as report if waited > allowed and report.asked > grace:
             text = "the verifier gave no result until the operator's own deadline, well after its limit"
             return _mask(world, Loss(Cause.NO_RESULT, text))
@@ -175,15 +170,6 @@ def _await_phase(world: VerifierWorld, entry: JournalEntry) -> Plan | None:
             return Plan(going, Note(Reason.VERIFYING, f"since {started}"), effects, again=again)
         case _:
             return None
-
-
-def _unprepared(refusal: str, message: str) -> Loss:
-    """Why the helper could not put the verifier's files in place; nothing of it was started."""
-    if any(words in message for words in NO_ROOM):
-        return Loss(Cause.DISK_FULL, f"there is no room for the verifier's files: {message}")
-    if refusal == "Prepare" and not any(words in message for words in NO_PROOF):
-        return Loss(Cause.UNREPLACEABLE, f"the sandbox cannot be made ready for the verifier: {message}")
-    return Loss(Cause.NOT_COPIED, f"the tests could not be copied into the sandbox: {message}")
 
 
 def _leave_to_newer(world: VerifierWorld, pod: PodView) -> Plan:
@@ -208,6 +194,9 @@ def limit(world: VerifierWorld) -> float:
 
 
 def _verdict(world: VerifierWorld, result: PhaseResult, nonce: str) -> Plan:
+    lost = entrypoint.died(result)
+    if lost is not None:
+        return _mask(world, lost)
     test = result.run("test")
     status = to.closed(world.verifier.status, nonce, result.ended_at)
     if test is None or test.start_error is not None:
@@ -237,8 +226,11 @@ def _verdict(world: VerifierWorld, result: PhaseResult, nonce: str) -> Plan:
         )
     notes = [f"test.sh's output: {test.output_error}"] if test.output_error else []
     notes += programs.oom_notes(test)
+    notes += [
+        f"the input {name} was no regular file after the agent's end, and was removed" for name in result.dropped()
+    ]
     done = to.moved(
-        to.warned(status, notes),
+        to.timed(to.warned(status, notes), upload=result.upload_seconds, verification=test.seconds),
         Phase.MASKED if verdict.effect is Effect.MASKED else Phase.SUCCEEDED,
         masked=verdict.effect is Effect.MASKED,
         reward=None if verdict.effect is Effect.MASKED or verdict.reward is None else reward_text(verdict.reward),
@@ -248,10 +240,16 @@ def _verdict(world: VerifierWorld, result: PhaseResult, nonce: str) -> Plan:
         failure=failure,
     )
     reason = Reason(failure.reason) if failure is not None else Reason.VERDICT_REACHED
-    prefix = world.run.status.store if world.run is not None else None
-    many = prefix is not None and len(verdict.rewards) > MAX_REWARDS
-    effects = (StoreRewards(prefix or "", verdict.rewards),) if many else ()
-    return _completed(world, done, effects, Note(reason, failure.message if failure else f"reward {done.reward}"))
+    note = Note(reason, failure.message if failure else to.rewarded(done))
+    return _completed(world, done, _kept(world, verdict.rewards), note)
+
+
+def _kept(world: VerifierWorld, rewards: Mapping[str, float]) -> tuple[StoreRewards, ...]:
+    """A step's rewards are kept in any case, the run's are made of them; else what no status holds."""
+    prefix, step = world.run.status.store if world.run is not None else None, world.verifier.spec.step
+    if prefix is None or (step is None and len(rewards) <= MAX_REWARDS):
+        return ()
+    return (StoreRewards(step_status.place(prefix, step) if step is not None else prefix, rewards),)
 
 
 def _unstarted(world: VerifierWorld, error: str | None) -> Loss:
@@ -260,7 +258,7 @@ def _unstarted(world: VerifierWorld, error: str | None) -> Loss:
     """
     text = f"test.sh could not be started: {error or 'the helper does not say why'}"
     worked = world.run is not None and world.run.spec.agent.nop is None
-    proven = worked and error is not None and not any(words in error for words in NO_PROOF)
+    proven = worked and starts.proves_tampering(error)
     return Loss(Cause.START_BROKEN if proven else Cause.START_STARVED, text)
 
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from taskfold.api.settings import Settings
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
+from taskfold.contract import steps
 from taskfold.contract.images import RecordedImage
 from taskfold.contract.task import Task
 from taskfold.decide.pod import PodView
@@ -125,6 +126,15 @@ class RunWorld:
     store_prefix: str | None = None
     collected: Mapping[str, object] | None = None
     row_stored: bool = False
+    step_rewards: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """All rewards of the steps that have a verdict, the one that is to be copied included, by number from 0."""
+    response: str | Refusal | None = None
+    """What `finish.responseFrom` names, as it is now, or why it cannot be read; None: nothing is to be read."""
+
+    @property
+    def turn(self) -> Task | None:
+        """The task as the turn at work has it; the task itself, if it has a single one or all are over."""
+        return steps.turn(self.task, len(self.run.status.steps)) if self.task is not None else None
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ async def running(settings: Settings, source: credentials.Source) -> AsyncIterat
     shares = _shares(settings)
     async with (
         api.Client(source, limits=api.Limits(concurrent=shares.calls)) as client,
-        registry.Registry(settings.registry.mirrors) as images,
+        registry.Registry(settings.registry.mirrors, trusted_hosts=settings.registry.trusted_hosts) as images,
         at_work(settings, Outside(client, images, store), shares) as app,
     ):
         yield app

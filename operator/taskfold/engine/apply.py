@@ -8,22 +8,26 @@ store are created once. The first failure stops the plan.
 import asyncio
 import json
 import logging
-from typing import assert_never
+from collections.abc import Sequence
+from typing import Any, assert_never
 
 from taskfold.api.reasons import Reason
 from taskfold.api.status import JournalPhase
-from taskfold.build import phases, result, verifierrun
+from taskfold.api.taskrun import TaskRun
+from taskfold.build import phases, result, seeding, steps, verifierrun
 from taskfold.build import pod as pod_builder
 from taskfold.contract import users
 from taskfold.decide import plan as plans
+from taskfold.decide import profile as profiles
 from taskfold.decide import sandbox as deciding
+from taskfold.decide import step_status
 from taskfold.decide.world import RunWorld, VerifierWorld
 from taskfold.effects import client as api
 from taskfold.effects import errors, scrubbing, sinks
 from taskfold.effects import exec as execs
 from taskfold.effects import sandbox as sandboxes
 from taskfold.effects import store as stores
-from taskfold.engine import image_users, observe, outcome, secrecy
+from taskfold.engine import image_users, observe, outcome, responses, secrecy
 from taskfold.engine.parts import Parts
 from taskfold.engine.phases import Phases
 from taskfold.engine.waiters import Waiters
@@ -31,7 +35,6 @@ from taskfold.engine.watch import Key, Kind
 from taskfold.protocol.phase import User
 
 FILES = "files.tar"
-REWARDS = "rewards.json"
 COLLECT_PAUSES = (0.5, 3.0)
 LOGS = sandboxes.Root("/logs", "logs")
 
@@ -59,21 +62,24 @@ class Applier:
             case plans.DeletePod(name=name, uid=uid):
                 await self._delete(api.PODS, namespace, name, uid, grace=pod_builder.GRACE_SECONDS)
             case plans.StoreImageUser(reference=reference, image_id=image_id, record=record):
-                await self._store_image_user(reference, image_id, record)
+                await self._store_image_user(world.run, reference, image_id, record)
             case plans.RunPhase() | plans.RestPhase() | plans.AddWaiter():
                 await self._phase(effect, Key(Kind.TASK_RUN, namespace, world.run.metadata.name), world)
-            case plans.CreateVerifierRun(name=name, attempt=attempt):
-                await self._create_verifier(world, name, attempt)
+            case plans.CreateVerifierRun():
+                await self._create_verifier(world, effect)
             case plans.CancelVerifierRun(name=name):
                 await self._cancel_verifier(namespace, name)
             case plans.Collect(prefix=prefix, reachable=reachable):
                 await self._collect(world, prefix, reachable=reachable)
+            case plans.StoreResponse(prefix=prefix, response=response):
+                await self._put_once(prefix + responses.RESPONSE, response)
             case plans.StoreRow(prefix=prefix, notes=notes):
                 row = {**result.document(world.run), **await self._all_rewards(prefix)}
                 row["warnings"] = [*world.run.status.warnings, *notes]
+                row["steps"] = await self._all_steps(world, prefix, row["steps"])
                 await self._put_once(prefix + observe.ROW, row)
-            case plans.StoreRewards():
-                raise TypeError("a TaskRun has no rewards of its own")
+            case plans.StoreRewards(prefix=prefix, rewards=rewards):
+                await self._put_once(prefix + observe.REWARDS, dict(rewards))
             case plans.ForgetPhases(nonces=nonces):
                 self._parts.activities.forget(nonces)
             case plans.DeleteRun(uid=uid):
@@ -88,7 +94,7 @@ class Applier:
             case plans.RunPhase() | plans.RestPhase() | plans.AddWaiter():
                 await self._phase(effect, Key(Kind.VERIFIER_RUN, metadata.namespace, metadata.name), world)
             case plans.StoreRewards(prefix=prefix, rewards=rewards):
-                await self._put_once(prefix + REWARDS, dict(rewards))
+                await self._put_once(prefix + observe.REWARDS, dict(rewards))
             case _:
                 raise TypeError(f"a VerifierRun's plan holds {effect!r}")
 
@@ -114,7 +120,17 @@ class Applier:
             text = "waits for a start slot: other pods are on their way"
             raise outcome.Waiting(Reason.QUEUED_FOR_START, text, 2.0)
         limit = deciding.pod_limit(world)
-        shape = pod_builder.PodPlan(effect.name, effect.attempt, effect.record, self._parts.image_volumes, limit)
+        confined = profiles.of(run, task, self._parts.settings, world.recorded)
+        shape = pod_builder.PodPlan(
+            effect.name,
+            effect.attempt,
+            effect.record,
+            self._parts.image_volumes,
+            limit,
+            confined.profile,
+            confined.uid,
+            confined.gid,
+        )
         manifest = pod_builder.manifest(run, task, self._parts.settings, shape, world.recorded)
         try:
             pod = await self._parts.client.create(api.PODS, namespace, manifest)
@@ -126,17 +142,17 @@ class Applier:
         self._parts.wake(self._parts.watch.see_pod(pod))
         self._parts.starts.placed(key)
 
-    async def _create_verifier(self, world: RunWorld, name: str, attempt: int) -> None:
-        namespace = world.run.metadata.namespace
-        manifest = verifierrun.manifest(world.run, name, attempt)
+    async def _create_verifier(self, world: RunWorld, effect: plans.CreateVerifierRun) -> None:
+        namespace, name = world.run.metadata.namespace, effect.name
+        manifest = verifierrun.manifest(world.run, name, effect.attempt, effect.step)
         try:
             created = await self._parts.client.create(api.VERIFIERRUNS, namespace, manifest)
         except errors.AlreadyExists:
             created = await self._parts.client.get(api.VERIFIERRUNS, namespace, name)
             owners = created["metadata"].get("ownerReferences") or ()
             graded = created["spec"]["source"]["runRef"]["uid"]
-            uid = world.run.metadata.uid
-            if graded != uid or all(owner.get("uid") != uid for owner in owners):
+            uid, step = world.run.metadata.uid, created["spec"].get("step")
+            if graded != uid or step != effect.step or all(owner.get("uid") != uid for owner in owners):
                 text = f"a VerifierRun {name} exists and belongs to somebody else; delete it"
                 raise outcome.Waiting(Reason.NAME_CONFLICT, text) from None
         except errors.ApiError as error:
@@ -159,23 +175,25 @@ class Applier:
             if resource == api.PODS:
                 self._parts.watch.pods.pop((namespace, name), None)
 
-    async def _store_image_user(self, reference: str, image_id: str, record: str) -> None:
+    async def _store_image_user(self, run: TaskRun, reference: str, image_id: str, record: str) -> None:
         try:
             user = image_users.parse(record)
         except ValueError as error:
             raise outcome.Waiting(Reason.SEED_FAILED, str(error)) from error
         if user.uid != 0 and user.gid == 0:
-            user = await self._with_group(user, image_id or reference)
+            user = await self._with_group(run, user, image_id or reference)
         await self._parts.image_users.put((image_id, reference), user)
 
-    async def _with_group(self, user: User, image: str) -> User:
+    async def _with_group(self, run: TaskRun, user: User, image: str) -> User:
         """The kubelet starts an image's `USER uid:gid` with the uid alone: the group is in the image's configuration.
 
         Best effort: where the registry does not tell, the group stays the one that the container really got.
         """
+        secrets = run.spec.pod.image_pull_secrets if run.spec.pod is not None else ()
         try:
-            found = await self._parts.registry.image_config(image.removeprefix("docker-pullable://"))
-        except errors.EffectError as error:
+            logins = await self._parts.sources.logins(run.metadata.namespace, [secret.name for secret in secrets])
+            found = await self._parts.registry.image_config(image.removeprefix("docker-pullable://"), logins=logins)
+        except (errors.EffectError, outcome.Outcome) as error:
             log.info("the group of %s's user is not known: %s", image, error)
             return user
         written = users.of_image(found.config.user)
@@ -186,13 +204,22 @@ class Applier:
     async def _all_rewards(self, prefix: str) -> dict[str, object]:
         """Every reward of a verdict with more of them than its status holds."""
         try:
-            content = await self._parts.store.get(prefix + REWARDS, limit=stores.NEW_BYTES)
+            content = await self._parts.store.get(prefix + observe.REWARDS, limit=stores.NEW_BYTES)
         except stores.NotStored:
             return {}
         except errors.StoreError as error:
             raise outcome.of_store(error) from error
         rewards = json.loads(content)
         return {"rewards": rewards, "reward_components": [] if "reward" in rewards else list(rewards)}
+
+    async def _all_steps(self, world: RunWorld, prefix: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The steps with their own names and all of their rewards, whatever the status had room for."""
+        steps = world.task.steps if world.task is not None else ()
+        found = []
+        for step, row in zip(steps, rows, strict=False):
+            rewards = (await self._all_rewards(step_status.place(prefix, step.name))).get("rewards", row["rewards"])
+            found.append({**row, "name": step.name, "rewards": rewards})
+        return found
 
     async def _put_once(self, key: str, document: object) -> None:
         content = json.dumps(document, ensure_ascii=False, sort_keys=True, indent=1).encode()
@@ -214,9 +241,11 @@ class Applier:
 
     async def _packed(self, world: RunWorld, prefix: str) -> dict[str, object]:
         """The copy, tried again when a connection breaks: the sandbox is still there."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         for pause in (*COLLECT_PAUSES, None):
             try:
-                return {"files": await self._pack(world, prefix)}
+                return {"files": await self._pack(world, prefix), "seconds": round(loop.time() - began, 3)}
             except errors.StoreError as error:
                 raise outcome.of_store(error) from error
             except (errors.EffectError, TimeoutError) as error:
@@ -236,12 +265,12 @@ class Applier:
         secrets = await secrecy.values(world.run, self._parts.sources)
         async with asyncio.timeout(limits.collect_seconds):
             packed = await sandbox.pack(
-                [LOGS],
+                _kept(world),
                 sink,
                 max_bytes=limits.collect_bytes,
                 max_entries=limits.collect_entries,
-                scrub=scrubbing.scrubbable(secrets),
-                scrub_except=(phases.REWARD_JSON, phases.REWARD_TXT, phases.LOGS_ARTIFACTS),
+                scrub=scrubbing.scrubbable(secrecy.spelled(secrets)),
+                scrub_except=(*steps.reward_files(world.task), phases.LOGS_ARTIFACTS),
                 checked=True,
             )
         return {
@@ -252,3 +281,13 @@ class Applier:
             "truncated": packed.truncated,
             "skipped": [{"path": each.path, "reason": each.reason} for each in packed.skipped],
         }
+
+
+def _kept(world: RunWorld) -> list[sandboxes.Root]:
+    """What is copied out. The entrypoint's output lies where verification does not empty it, and goes to its logs."""
+    if world.recorded is None or not world.recorded.config.entrypoint:
+        return [LOGS]
+    return [
+        LOGS,
+        sandboxes.Root(seeding.ENTRYPOINT_OUTPUT, f"{LOGS.name}/verifier/{seeding.ENTRYPOINT_KEPT}", only=True),
+    ]

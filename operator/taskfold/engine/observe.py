@@ -8,16 +8,21 @@ import json
 from collections.abc import Sequence
 
 from taskfold.api import names
+from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import JournalEntry
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
+from taskfold.contract import dialect, dockerfile, environment, loader, users
 from taskfold.contract import digest as digests
-from taskfold.contract import dockerfile, environment, loader, users
+from taskfold.contract import steps as turns
 from taskfold.contract import task as tasks
 from taskfold.contract.errors import TaskError
 from taskfold.contract.images import RecordedImage
+from taskfold.contract.task_toml import VerifierMode
 from taskfold.decide import pod as pods
+from taskfold.decide import profile as profiles
+from taskfold.decide import step_status, steps
 from taskfold.decide.world import Admission, PhaseReport, Refusal, RunWorld, VerifierWorld
 from taskfold.effects import client as api
 from taskfold.effects import errors
@@ -31,6 +36,9 @@ DOCUMENT_BYTES = 1024 * 1024
 IMAGE = "image.json"
 COLLECTED = "collected.json"
 ROW = "row.json"
+NONCES = 3
+"""As many phases as a decision can begin at once: RUN lines, seed and agent."""
+REWARDS = "rewards.json"
 
 
 class Observer:
@@ -60,14 +68,15 @@ class Observer:
         verifier_name = status.verifier.name if status.verifier is not None else None
         if verifier_name is None and attempt is not None:
             # Made, perhaps, and not recorded yet: the watch's picture will do, a second creation would find it.
-            expected = names.verifier(run.metadata.name, attempt.number)
+            expected = steps.verifier_name(run, task)
             verifier_name = expected if (key.namespace, expected) in self._parts.watch.verifiers else None
+        verifier = await self._verifier_of(run, verifier_name) if verifier_name else None
         collected = await self._collected(prefix) if final and status.store else None
         return RunWorld(
             run=run,
             spec_digest=seen.spec_digest,
             now=self._parts.clock(),
-            nonces=(self._parts.nonce(), self._parts.nonce()),
+            nonces=tuple(self._parts.nonce() for _ in range(NONCES)),
             settings=self._parts.settings,
             admission=await self._admission(run) if unplaced else None,
             task=task,
@@ -75,11 +84,13 @@ class Observer:
             departed=self._departed(key.namespace, name) if pod is None else None,
             phases=self._reports(status.journal),
             recorded=recorded,
-            image_user=await self._image_user(task, recorded, pod),
-            verifier=await self._verifier_of(run, verifier_name) if verifier_name else None,
+            image_user=await self._image_user(run, task, recorded, pod),
+            verifier=verifier,
             store_prefix=prefix,
             collected=collected,
             row_stored=collected is not None and await self._parts.store.exists(prefix + ROW),
+            step_rewards=await self._step_rewards(run, task, verifier, prefix) if not final else {},
+            response=await self._response(run),
         )
 
     async def verifier(self, key: Key) -> VerifierWorld | None:
@@ -98,6 +109,8 @@ class Observer:
         pod_name = attempt.pod_name if attempt else None
         pod = await self._pod(key.namespace, pod_name, confirm=True) if pod_name else None
         task = await self._task(run) if run is not None else None
+        if task is not None and verifier.spec.step is not None:
+            task = turns.named(task, verifier.spec.step)
         recorded = await self._recorded(run, task) if run is not None else None
         return VerifierWorld(
             verifier=verifier,
@@ -111,7 +124,7 @@ class Observer:
             departed=self._departed(key.namespace, pod_name) if pod is None else None,
             phases=self._reports(verifier.status.journal),
             recorded=recorded,
-            image_user=await self._image_user(task, recorded, pod),
+            image_user=await self._image_user(run, task, recorded, pod),
         )
 
     def _bare(self, run: TaskRun, seen: Seen) -> RunWorld:
@@ -170,7 +183,8 @@ class Observer:
         admitted, found = run.status.admitted, run.status.task
         if admitted is None or admitted.task_digest is None or found is None:
             return None
-        return await self._parts.snapshots.task(run.metadata.namespace, admitted.task_digest, found.id or "")
+        namespace, digest = run.metadata.namespace, admitted.task_digest
+        return await self._parts.snapshots.task(namespace, digest, found.id or "", _terms(run))
 
     # -- admission -------------------------------------------------------------------------------------------------
 
@@ -191,28 +205,30 @@ class Observer:
 
     async def _load(self, run: TaskRun) -> Admission:
         namespace, spec = run.metadata.namespace, run.spec
-        folder = await self._parts.sources.folder(namespace, spec.task)
-        task = loader.load(folder, task_id=_task_id(run))
+        folder = await self._parts.sources.task(namespace, spec.task, extras=_terms(run).rules.gym_extras)
+        task = loader.load(folder, task_id=_task_id(run), name=_folder_name(run), terms=_terms(run))
         digest = digests.task_digest(folder)
         host = await self._parts.sources.variables(namespace, spec.environment_from)
         secrets = await self._parts.sources.secrets(namespace, spec.secrets_from)
         # A missing required value fails the episode before any sandbox starts (seed "Environment variables").
         environment.resolve_task(task.config, host, secrets=secrets, solution=spec.agent.oracle is not None)
-        recorded = await self._record(task)
-        self._parts.snapshots.remember(digest, folder, task)
+        recorded = await self._record(run, task)
+        self._parts.snapshots.remember(digest, folder, task, _terms(run))
         return Admission(digest, task, recorded)
 
-    async def _record(self, task: tasks.Task) -> RecordedImage | None:
-        settings = task.image.dockerfile
-        if settings is None:
+    async def _record(self, run: TaskRun, task: tasks.Task) -> RecordedImage | None:
+        """The image's configuration, if it counts as on record: read once, before the run is admitted."""
+        instructions = task.image.dockerfile
+        if instructions is None or run.status.admitted is not None:
             return None
+        secrets = run.spec.pod.image_pull_secrets if run.spec.pod is not None else ()
+        logins = await self._parts.sources.logins(run.metadata.namespace, [secret.name for secret in secrets])
         try:
-            base = await self._parts.registry.image_config(task.image.reference)
+            found = await self._parts.registry.image_config(task.image.reference, logins=logins)
         except errors.RegistryError as error:
             raise outcome.Waiting(Reason.IMAGE_UNREADABLE, str(error)) from error
-        config = dockerfile.apply(settings, base.config)
-        dockerfile.check_record(config, task.image.reference)
-        return RecordedImage(task.image.reference, base.digest, config)
+        config = dockerfile.apply(instructions, found.config)
+        return RecordedImage(task.image.reference, found.digest, config, found.config)
 
     async def _recorded(self, run: TaskRun, task: tasks.Task | None) -> RecordedImage | None:
         """The image on record: kept once, at admission, with the first attempt, for all of them."""
@@ -221,17 +237,53 @@ class Observer:
         document = await self._parts.store.get(self._prefix(run, 1) + IMAGE, limit=DOCUMENT_BYTES)
         return RecordedImage.of(json.loads(document))
 
+    async def _step_rewards(
+        self, run: TaskRun, task: tasks.Task | None, verifier: VerifierRun | None, prefix: str
+    ) -> dict[int, dict[str, float]]:
+        """All rewards of the steps that have a verdict, when one is to be copied. A store that was lost has none."""
+        if task is None or not task.steps or verifier is None or not verifier.status.complete:
+            return {}
+        found: dict[int, dict[str, float]] = {}
+        for number, step in enumerate(task.steps[: len(run.status.steps) + 1]):
+            key = step_status.place(prefix, step.name) + REWARDS
+            try:
+                found[number] = json.loads(await self._parts.store.get(key, limit=stores.NEW_BYTES))
+            except stores.NotStored:
+                continue
+        return found
+
     async def _image_user(
-        self, task: tasks.Task | None, recorded: RecordedImage | None, pod: pods.PodView | None
+        self,
+        run: TaskRun | None,
+        task: tasks.Task | None,
+        recorded: RecordedImage | None,
+        pod: pods.PodView | None,
     ) -> User | None:
-        """Who the image starts as: from its record, else by the id of the image that runs, else by its name."""
-        if task is None:
+        """Who the image starts as: by its profile, from its record, else by the id of the image that runs, else by its
+        name.
+        """
+        if run is None or task is None:
             return None
+        confined = profiles.of(run, task, self._parts.settings, recorded)
+        if confined.uid is not None:
+            return User(uid=confined.uid, gid=confined.gid)
         if recorded is not None:
             user = users.of_image(recorded.config.user) or users.ROOT
             return User(user.name, user.uid, user.gid, group=user.group)
         image_id = pod.main.image_id if pod is not None and pod.main is not None else ""
         return await self._parts.image_users.get(image_id or task.image.reference)
+
+    async def _response(self, run: TaskRun) -> str | Refusal | None:
+        """What `finish.responseFrom` names, from the moment at which it counts until the pod is handed over."""
+        finish, status = run.spec.finish, run.status
+        if finish is None or finish.response_from is None or status.phase not in (Phase.RUNNING, Phase.CLOSING):
+            return None
+        try:
+            return await self._parts.sources.text(run.metadata.namespace, finish.response_from.config_map_key_ref)
+        except outcome.Waiting as waiting:
+            return Refusal(waiting.reason, waiting.message, terminal=False)
+        except outcome.Refused as refused:
+            return Refusal(refused.reason, refused.message)
 
     async def _collected(self, prefix: str) -> dict[str, object] | None:
         try:
@@ -243,5 +295,16 @@ class Observer:
 
 def _task_id(run: TaskRun) -> str:
     """The task's name in results: `task.id`, else the folder's name, else the run's."""
-    task = run.spec.task
-    return task.id or (task.path.rstrip("/").rpartition("/")[2] if task.path else "") or run.metadata.name
+    return run.spec.task.id or _folder_name(run) or run.metadata.name
+
+
+def _folder_name(run: TaskRun) -> str:
+    """Of the task's folder inside its source; "" when the source is the folder."""
+    return (run.spec.task.path or "").rstrip("/").rpartition("/")[2]
+
+
+def _terms(run: TaskRun) -> loader.Terms:
+    """What the run itself says about how its folder is to be read."""
+    own = run.spec.verifier
+    mode = VerifierMode(own.mode.value) if own is not None and own.mode is not None else None
+    return loader.Terms(mode, dialect.RULES[run.spec.dialect.value])

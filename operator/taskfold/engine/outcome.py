@@ -59,6 +59,8 @@ def of_creation(error: errors.ApiError, what: str) -> Exception:
             return Waiting(Reason.SOURCE_NOT_FOUND, text, SOON)
         case errors.Forbidden() if "is being terminated" in str(error):
             return Waiting(Reason.POD_REJECTED, text, SOON)
+        case errors.Forbidden() if 'violates PodSecurity "restricted' in str(error):
+            return Refused(Reason.POD_REJECTED, f"{text}. Write spec.security.profile: restricted.")
         case errors.Forbidden() | errors.Invalid() | errors.BadRequest():
             return Refused(Reason.POD_REJECTED, text)
         case _:

@@ -10,16 +10,19 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import taskfold
 from taskfold.api.status import JournalEntry, JournalPhase
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
 from taskfold.build import environment as env_builder
+from taskfold.build import handout, python_verifier, seeding, steps
 from taskfold.build import phases as requests
 from taskfold.build import pod as pod_builder
-from taskfold.contract import environment, transcript
+from taskfold.contract import environment
 from taskfold.contract import folder as folders
+from taskfold.contract import steps as contract
+from taskfold.contract import task as tasks
 from taskfold.contract.errors import TaskError
+from taskfold.decide import profile as profiles
 from taskfold.decide import status as to
 from taskfold.decide.pod import PodView
 from taskfold.decide.world import PhaseReport, PhaseWaiting, RunWorld, Signal, VerifierWorld
@@ -27,11 +30,11 @@ from taskfold.effects import errors, transfer
 from taskfold.effects import exec as execs
 from taskfold.effects import sandbox as sandboxes
 from taskfold.effects.sandbox import Going, Sandbox, Started
-from taskfold.engine import secrecy
+from taskfold.engine import secrecy, transcripts
 from taskfold.engine.activities import Exchange
 from taskfold.engine.outcome import Outcome
 from taskfold.engine.parts import Parts
-from taskfold.protocol.phase import FileState, PhaseRequest, PhaseResult
+from taskfold.protocol.phase import PhaseRequest, PhaseResult
 
 OnStarted = Callable[[Started], Awaitable[None]]
 
@@ -53,31 +56,60 @@ class Phases:
         return self.of_verifier(phase, nonce, world, signal)
 
     def of_run(self, phase: JournalPhase, nonce: str, world: RunWorld, signal: Signal) -> Exchange:
-        """The seed phase or the agent's phase of a TaskRun."""
-        run, task, pod = world.run, world.task, world.pod
+        """A phase of a TaskRun: RUN lines, seed, or agent."""
+        run, task, pod = world.run, world.turn if phase is JournalPhase.AGENT else world.task, world.pod
         if task is None or pod is None or world.image_user is None:
             raise RuntimeError(f"phase {phase} without task, pod or image user")
-        sandbox = requests.Sandbox(run, task, world.recorded, world.image_user)
+        confined = profiles.of(run, task, self._parts.settings, world.recorded)
+        sandbox = requests.Sandbox(run, task, world.recorded, world.image_user, confined.profile)
         attached = self._attached(phase, nonce, world.phases.get(nonce), run.status.journal, signal)
         if attached is not None:
             return functools.partial(self._attach, run, pod, attached)
 
         async def exchange(on_started: OnStarted) -> PhaseResult | Going:
+            if phase is JournalPhase.OVERLAY:
+                return await self._send(sandbox, pod, self._overlay(sandbox, nonce), (), on_started)
             if phase is JournalPhase.SEED:
-                return await self._send(sandbox, pod, requests.seed(sandbox, nonce), (), on_started)
-            env = await self._agent_env(sandbox)
-            request = requests.agent(sandbox, nonce, env, self._parts.settings.limits.install_seconds)
-            parts = ("solution",) if run.spec.agent.oracle is not None else ()
-            return await self._send(sandbox, pod, request, parts, on_started)
+                env = await self._sandbox_env(sandbox) if seeding.starts(sandbox) else {}
+                handed = (transfer.from_folder(handout.files(task)),) if run.spec.agent.external is not None else ()
+                return await self._send(sandbox, pod, seeding.seed(sandbox, nonce, env), (), on_started, *handed)
+            return await self._work(sandbox, pod, nonce, on_started)
 
         return exchange
+
+    async def _work(
+        self, sandbox: requests.Sandbox, pod: PodView, nonce: str, on_started: OnStarted
+    ) -> PhaseResult | Going:
+        """The agent's phase; of a multi-step task, of the turn at work."""
+        run, task, install = sandbox.run, sandbox.task, self._parts.settings.limits.install_seconds
+        request, parts, handed = PhaseRequest(nonce, JournalPhase.AGENT.value), list[python_verifier.Part](), []
+        oracle = run.spec.agent.oracle is not None
+        if run.spec.agent.nop is None and not (oracle and task.solution is None):
+            env = {**steps.variables(task), **await self._agent_env(sandbox)}
+            request = requests.agent(sandbox, nonce, env, install)
+            parts = [_solution(task)] if oracle else []
+            handed = [transfer.from_folder(handout.files(task))]
+        if task.step is not None:
+            request = steps.opened(
+                sandbox, request, {**steps.variables(task), **await self._sandbox_env(sandbox)}, install
+            )
+        own = (functools.partial(_subtree, name) for name in steps.folders(task))
+        return await self._send(sandbox, pod, request, (*own, *parts), on_started, *handed)
+
+    def _overlay(self, sandbox: requests.Sandbox, nonce: str) -> PhaseRequest:
+        recorded, instructions = sandbox.recorded, sandbox.task.image.dockerfile
+        if recorded is None or instructions is None:
+            raise RuntimeError("RUN lines without an image on record")
+        limit = sandbox.task.config.environment.build_timeout_sec
+        return seeding.overlay(recorded, instructions, nonce, limit)
 
     def of_verifier(self, phase: JournalPhase, nonce: str, world: VerifierWorld, signal: Signal) -> Exchange:
         """The hooks or the verification of a VerifierRun."""
         run, task, pod = world.run, world.task, world.pod
         if run is None or task is None or pod is None or world.image_user is None:
             raise RuntimeError(f"phase {phase} without run, task, pod or image user")
-        sandbox = requests.Sandbox(run, task, world.recorded, world.image_user)
+        confined = profiles.of(run, task, self._parts.settings, world.recorded)
+        sandbox = requests.Sandbox(run, task, world.recorded, world.image_user, confined.profile)
         attached = self._attached(phase, nonce, world.phases.get(nonce), world.verifier.status.journal, signal)
         if attached is not None:
             return functools.partial(self._attach, run, pod, attached)
@@ -87,11 +119,11 @@ class Phases:
                 env = await self._sandbox_env(sandbox)
                 return await self._send(sandbox, pod, requests.hooks(sandbox, nonce, env), (), on_started)
             env = await self._verifier_env(sandbox, world.verifier)
-            own = await self._trajectory(sandbox, pod)
-            text = transcript.transcript(own, task.instruction, None, run.spec.agent.name, taskfold.__version__)
-            record = folders.MemoryFolder({requests.TRAJECTORY_NAME: (text, False)})
+            found = await transcripts.record(self._parts, run, task, await self._worked(sandbox, pod))
+            record = folders.MemoryFolder({requests.TRAJECTORY_NAME: (found.transcript, False)})
             request = requests.verify(sandbox, world.verifier, nonce, env)
-            return await self._send(sandbox, pod, request, ("tests",), on_started, transfer.from_folder(record))
+            tests = python_verifier.parts(task, found.response)
+            return await self._send(sandbox, pod, request, tests, on_started, transfer.from_folder(record))
 
         return exchange
 
@@ -124,42 +156,42 @@ class Phases:
         )
         if isinstance(found, Going):
             return found
-        return secrecy.hidden(found, await secrecy.values(run, self._parts.sources))
+        return await _told(attach.request, found, await secrecy.values(run, self._parts.sources))
 
     async def _send(
         self,
         sandbox: requests.Sandbox,
         pod: PodView,
         request: PhaseRequest,
-        parts: Sequence[str],
+        parts: Sequence[python_verifier.Part],
         on_started: OnStarted,
         *more: transfer.Payload,
     ) -> PhaseResult | Going:
-        """The exchange itself; `parts` are the folders of the snapshot that go along, in order, then `more`."""
+        """The exchange itself; `parts` are made from the snapshot and go along, in order, then `more`."""
         admitted = sandbox.run.status.admitted
         namespace = sandbox.run.metadata.namespace
         exchange = Sandbox(self._parts.exec, _pin(namespace, pod), lines=self._parts.lines)
         secrets = await secrecy.values(sandbox.run, self._parts.sources)
         begin = functools.partial(exchange.begin_phase, replace(request, keep=True), checked=True)
         if not parts:
-            found = await begin((), on_started=on_started, stay_seconds=self._stay)
+            found = await begin(more, on_started=on_started, stay_seconds=self._stay)
         elif admitted is None or admitted.task_digest is None:
             raise RuntimeError("a phase with files of a run that is not admitted")
         else:
             async with contextlib.AsyncExitStack() as files:
                 folder = await files.enter_async_context(self._parts.snapshots.open(namespace, admitted.task_digest))
-                payloads = [*(transfer.from_folder(folders.subtree(folder, part)) for part in parts), *more]
+                payloads = [*(transfer.from_folder(part(folder)) for part in parts), *more]
 
                 async def sent(started: Started) -> None:
                     await files.aclose()  # what waits for an end holds no file
                     await on_started(started)
 
                 found = await begin(payloads, on_started=sent, stay_seconds=self._stay)
-        return found if isinstance(found, Going) else secrecy.hidden(found, secrets)
+        return found if isinstance(found, Going) else await _told(request, found, secrets)
 
-    async def _trajectory(self, sandbox: requests.Sandbox, pod: PodView) -> bytes | None:
-        """The agent's own transcript, as it was the moment the agent ended."""
-        if sandbox.run.spec.agent.script is None:
+    async def _worked(self, sandbox: requests.Sandbox, pod: PodView) -> PhaseResult | None:
+        """The end of the agent's phase, with its own files as they were at that moment; None: it had no phase."""
+        if sandbox.run.spec.agent.script is None and sandbox.run.spec.agent.oracle is None:
             return None
         entry = to.entry(sandbox.run.status, JournalPhase.AGENT, pod.uid)
         if entry is None:
@@ -169,8 +201,7 @@ class Phases:
             request = PhaseRequest(entry.nonce, JournalPhase.AGENT.value, attach_only=True)
             exchange = Sandbox(self._parts.exec, _pin(sandbox.run.metadata.namespace, pod))
             result = await exchange.run_phase(request, (), checked=True)
-        file = result.files.get(requests.TRAJECTORY)
-        return file.content if file is not None and file.state is FileState.REGULAR else None
+        return result
 
     # -- variables ------------------------------------------------------------------------------------------------
 
@@ -181,7 +212,7 @@ class Phases:
         return env_builder.of_commands(sandbox.task, filled)
 
     async def _agent_env(self, sandbox: requests.Sandbox) -> dict[str, str]:
-        run, env = sandbox.run, await self._sandbox_env(sandbox)
+        run, env = sandbox.run, {**handout.VARIABLES, **await self._sandbox_env(sandbox)}
         if run.spec.agent.oracle is not None:
             env |= await self._filled(run, sandbox.task.config.solution.env, "solution.env", {})
         script = run.spec.agent.script
@@ -218,6 +249,20 @@ class Phases:
 class _Attach:
     request: PhaseRequest
     stay_seconds: float
+
+
+def _solution(task: tasks.Task) -> python_verifier.Part:
+    return functools.partial(_subtree, contract.folder(task.step, "solution") if task.step is not None else "solution")
+
+
+def _subtree(name: str, snapshot: folders.Folder) -> folders.Folder:
+    return folders.subtree(snapshot, name)
+
+
+async def _told(request: PhaseRequest, ended: PhaseResult, secrets: Sequence[bytes]) -> PhaseResult:
+    """The result without secrets in its words, and with what is to be said about the files that an agent left."""
+    told = secrecy.hidden(ended, secrets)
+    return await transcripts.noted(told, secrets) if request.phase == JournalPhase.AGENT else told
 
 
 def _pin(namespace: str, pod: PodView) -> execs.PodPin:

@@ -4,6 +4,7 @@ Guarantees: every exact value of 8 bytes or more of every Secret that a run name
 was cut at its front, also the end of a value that stands there. Rewards and artifacts are never altered.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -30,11 +31,27 @@ async def values(run: TaskRun, sources: Sources) -> tuple[bytes, ...]:
     return tuple(sorted({value for value in found if len(value) >= LEAST_BYTES}, key=len, reverse=True))
 
 
+def spelled(secrets: Sequence[bytes]) -> tuple[bytes, ...]:
+    """The values, and how they stand within a JSON document, as a transcript is one; the longest first."""
+    texts = [value.decode() for value in secrets if _is_text(value)]
+    written = (json.dumps(text, ensure_ascii=ascii_)[1:-1].encode() for text in texts for ascii_ in (False, True))
+    return tuple(sorted({*secrets, *written}, key=len, reverse=True))
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def hidden(result: PhaseResult, secrets: Sequence[bytes]) -> PhaseResult:
     """The result with its pieces of output made safe to quote. Files are as they are: rewards among them."""
     if not secrets:
         return result
-    return replace(result, runs=tuple(_hidden(run, secrets) for run in result.runs))
+    beside = tuple(replace(end, run=_hidden(end.run, secrets)) for end in result.background)
+    return replace(result, runs=tuple(_hidden(run, secrets) for run in result.runs), background=beside)
 
 
 def _hidden(run: RunResult, secrets: Sequence[bytes]) -> RunResult:

@@ -39,17 +39,17 @@ class Snapshots:
         self._store = store
         self._cluster = cluster
         self._folders: collections.OrderedDict[str, folders.Folder] = collections.OrderedDict()
-        self._tasks: collections.OrderedDict[tuple[str, str], tasks.Task] = collections.OrderedDict()
+        self._tasks: collections.OrderedDict[tuple[str, str, loader.Terms], tasks.Task] = collections.OrderedDict()
         self._kept: collections.OrderedDict[str, None] = collections.OrderedDict()
 
-    def remember(self, digest: str, folder: folders.Folder, task: tasks.Task) -> None:
-        """Hold what was just loaded, so that its run needs no round trip through the store."""
+    def remember(self, digest: str, folder: folders.Folder, task: tasks.Task, terms: loader.Terms = loader.GYM) -> None:
+        """Hold what was just loaded on these terms, so that its run needs no round trip through the store."""
         self._folders.pop(digest, None)
         _put(self._folders, digest, folder, HELD_FOLDERS)
         sizes = {key: sum(entry.size for entry in held.entries()) for key, held in self._folders.items()}
         while len(self._folders) > 1 and sum(sizes.values()) > HELD_BYTES:
             sizes.pop(self._folders.popitem(last=False)[0])
-        _put(self._tasks, (digest, task.id), task, HELD_TASKS)
+        _put(self._tasks, (digest, task.id, terms), task, HELD_TASKS)
 
     async def keep(self, namespace: str, digest: str) -> None:
         """Store the remembered folder under its digest, unless it is there."""
@@ -60,13 +60,14 @@ class Snapshots:
             await self._write(key, digest, self._folders[digest])
         _put(self._kept, key, None, HELD_KEYS)
 
-    async def task(self, namespace: str, digest: str, task_id: str) -> tasks.Task:
+    async def task(self, namespace: str, digest: str, task_id: str, terms: loader.Terms = loader.GYM) -> tasks.Task:
         """The task of a snapshot, parsed."""
-        held = self._tasks.get((digest, task_id))
+        key = (digest, task_id, terms)
+        held = self._tasks.get(key)
         if held is None:
             async with self.open(namespace, digest) as folder:
-                held = await asyncio.to_thread(loader.load, folder, task_id=task_id)
-        _put(self._tasks, (digest, task_id), held, HELD_TASKS)
+                held = await asyncio.to_thread(loader.load, folder, task_id=task_id, terms=terms)
+        _put(self._tasks, key, held, HELD_TASKS)
         return held
 
     @contextlib.asynccontextmanager

@@ -16,22 +16,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import BinaryIO
 
 from taskfold.api import names
-from taskfold.api.common import EnvFromSource, EnvVar, SourceReference
+from taskfold.api.common import ConfigMapKeySelector, EnvFromSource, EnvVar, SourceReference
 from taskfold.api.reasons import Reason
 from taskfold.api.settings import SecretSettings
-from taskfold.api.task_source import ConfigMapSource, FolderSource, InlineSource
+from taskfold.api.task_source import (
+    ARCHIVE_BYTES,
+    ARCHIVE_KEY,
+    EXECUTABLE_MAGIC,
+    ConfigMapSource,
+    FolderSource,
+    InlineSource,
+    TaskSource,
+)
+from taskfold.contract import effective
 from taskfold.contract import errors as contract_errors
 from taskfold.contract import folder as folders
 from taskfold.effects import client as api
-from taskfold.effects import errors
+from taskfold.effects import errors, pull_secrets
 from taskfold.engine.outcome import Refused, Waiting
 
-ARCHIVE_KEY = "task.tar.gz"
-ARCHIVE_BYTES = 64 * 1024 * 1024
-"""What a ConfigMap's megabyte may unpack to."""
 CHUNK = 256 * 1024
-EXECUTABLE_MAGIC = (b"#!", b"\x7fELF")
-"""Objects of the API have no modes: what the kernel would start is executable."""
 
 
 class Sources:
@@ -42,15 +46,29 @@ class Sources:
         self._secrets = secrets
 
     async def folder(self, namespace: str, source: FolderSource) -> folders.Folder:
-        """The task folder. Raises Waiting, Refused, contract TaskError."""
-        if source.inline is not None:
-            whole: folders.Folder = _inline(source.inline)
-        elif source.config_map is not None:
-            found = await self._get(api.CONFIGMAPS, namespace, source.config_map.name)
-            whole = _config_map(found, source.config_map)
-        else:
-            raise Refused(Reason.INVALID_SPEC, "spec.task names no source that this version reads")
+        """The folder that a source names. Raises Waiting, Refused, contract TaskError."""
+        whole = await self._whole(namespace, source)
         return whole if source.path is None else _below(whole, source.path)
+
+    async def task(self, namespace: str, source: TaskSource, *, extras: bool = True) -> folders.Folder:
+        """The effective folder of a run's task: with what the row and, with `extras`, the dataset add (C25, C35).
+
+        Raises as `folder` does.
+        """
+        whole = await self._whole(namespace, source)
+        path = (source.path or "").strip("/")
+        own = _below(whole, path) if path else whole
+        root = effective.root_of(whole, path) if path and extras else None
+        within = effective.read_root(whole, root) if root is not None else None
+        return effective.compose(own, name=path.rpartition("/")[2], within=within, row=source.data)
+
+    async def _whole(self, namespace: str, source: FolderSource) -> folders.Folder:
+        if source.inline is not None:
+            return _inline(source.inline)
+        if source.config_map is not None:
+            found = await self._get(api.CONFIGMAPS, namespace, source.config_map.name)
+            return _config_map(found, source.config_map)
+        raise Refused(Reason.INVALID_SPEC, "spec.task names no source that this version reads")
 
     async def variables(self, namespace: str, sources: Sequence[EnvFromSource]) -> dict[str, str]:
         """`environmentFrom` and `envFrom`: later entries win."""
@@ -71,6 +89,19 @@ class Sources:
         found: dict[str, str] = {}
         for source in sources:
             found |= await self._values(api.SECRETS, namespace, source)
+        return found
+
+    async def logins(self, namespace: str, names: Iterable[str]) -> list[pull_secrets.Login]:
+        """What these image pull secrets hold. A pod may name one that does not exist; whoever reads a registry not."""
+        found: list[pull_secrets.Login] = []
+        for name in names:
+            secret = await self._get(api.SECRETS, namespace, name)
+            try:
+                found += pull_secrets.read(secret)
+            except pull_secrets.MalformedPullSecret as error:
+                text = f"spec.pod.imagePullSecrets: Secret {name} {error}"
+                remedy = "Make it with `kubectl create secret docker-registry`."
+                raise Refused(Reason.INVALID_SPEC, f"{text}. {remedy}") from None
         return found
 
     async def secret_values(self, namespace: str, names: Iterable[str]) -> list[bytes]:
@@ -101,6 +132,15 @@ class Sources:
                 text = f"{_kind(resource)} {selector.name} has no key {selector.key} (wanted for {entry.name})"
                 raise Waiting(Reason.SOURCE_NOT_FOUND, text)
         return found
+
+    async def text(self, namespace: str, selector: ConfigMapKeySelector) -> str | None:
+        """The value of one key; None: it may be missing, and is. Raises Waiting, Refused."""
+        reference = SourceReference(name=selector.name, optional=selector.optional)
+        values = await self._values(api.CONFIGMAPS, namespace, reference)
+        if selector.key not in values and not selector.optional:
+            text = f"ConfigMap {selector.name} in namespace {namespace} has no key {selector.key}; add it"
+            raise Waiting(Reason.SOURCE_NOT_FOUND, text)
+        return values.get(selector.key)
 
     async def _values(self, resource: api.Resource, namespace: str, source: SourceReference) -> Mapping[str, str]:
         try:
