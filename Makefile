@@ -6,6 +6,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # A second node costs less than a second and 0.3 GiB, and some tests cut one off.
 NODES  ?= $(or $(TASKFOLD_CLUSTER_NODES),2)
+# Test processes beside each other on the cluster, each with an operator and namespaces of its own: most tests wait. 0: one.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak scenarios chaos lint unit conformance helper tools cluster images down bench generate lock clean
@@ -32,8 +34,13 @@ unit: $(STAMP) tools  ## tests that need no cluster
 helper:  ## the sandbox helper: vet and its own tests
 	cd helper && go vet ./... && go test ./...
 
-conformance: $(STAMP) images  ## tests on the real cluster; bulk cases at a tenth of their size
-	$(BIN)/pytest -m "cluster or cluster_lifecycle"
+conformance: $(STAMP) images  ## tests on the real cluster, bulk cases at a tenth; PROFILE=userns: the table alone, under it
+ifdef PROFILE
+	TASKFOLD_TEST_PROFILE=$(PROFILE) $(BIN)/pytest tests/conformance/test_table.py
+else
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m cluster tests/conformance
+	$(BIN)/pytest -m "cluster or cluster_lifecycle" --ignore tests/conformance
+endif
 
 soak: $(STAMP) images  ## the same with bulk cases whole
 	TASKFOLD_SOAK=1 $(BIN)/pytest -m "cluster or cluster_lifecycle"

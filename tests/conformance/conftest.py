@@ -1,4 +1,7 @@
-"""Fixtures of the conformance tests: one cluster, one operator and one namespace a module."""
+"""Fixtures of the conformance tests: one cluster, one operator, and a namespace that most tests share.
+
+A test that takes the fixture `cluster`, by whatever way, is marked so; the others need none.
+"""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -8,15 +11,14 @@ import pytest
 
 from tests.conformance import ahead, harness
 
-pytestmark = pytest.mark.cluster
-
 _names = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "tests/conformance/" in str(item.path):
+        if "tests/conformance/" in str(item.path) and "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
+    items.sort(key=lambda item: item.path.name != "test_table.py")  # the longest first: others go on beside it
 
 
 @pytest.fixture(scope="session")

@@ -5,18 +5,10 @@ import tarfile
 from collections.abc import Mapping
 from typing import Any
 
+from taskfold.conformance.case import facts, soon
 from tests.conformance import harness
 
-
-def facts(**checks: str) -> str:
-    """The body of a test.sh that writes each check (a shell command) as 1 or 0 beside a reward of 1."""
-    lines = [f"if {{ {check}\n}} >&2; then printf ', \"{name}\": 1'; else printf ', \"{name}\": 0'; fi" for name, check in checks.items()]  # fmt: skip # noqa: E501
-    return "{\nprintf '{\"reward\": 1'\n" + "\n".join(lines) + "\nprintf '}'\n} > /logs/verifier/reward.json\n"
-
-
-def soon(check: str) -> str:
-    """A check that holds a moment later: another process does it in its own time. A minute long."""
-    return f"for _ in $(seq 600); do {{ {check}\n}} && break; sleep 0.1; done; {check}"
+__all__ = ["broken", "document", "facts", "kept", "soon"]
 
 
 def broken(status: Mapping[str, Any]) -> list[str] | str:

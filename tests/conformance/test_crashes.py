@@ -156,6 +156,22 @@ def test_ended_while_the_agent_runs(case: Case, how: str, released: str) -> None
 
 
 @pytest.mark.parametrize("how", ENDINGS)
+def test_what_the_agent_left_is_found_again(case: Case, how: str) -> None:
+    """It ends while nobody is there: its response and the warning about its trajectory come from the sandbox."""
+    leaves = "echo forty-two > /logs/agent/response.txt; echo '{}' > /logs/agent/trajectory.json\n"
+    case.create(
+        agent=leaves + case.hold("middle"),
+        before="grep -q forty-two /logs/agent/trajectory.json || exit 1\n",
+    )
+    case.reached("middle")
+    case.end(how)
+    case.release("middle")
+    case.operator.start()
+    status = case.check(middle=1)
+    assert [note for note in status["warnings"] if "trajectory.json is no valid ATIF" in note]
+
+
+@pytest.mark.parametrize("how", ENDINGS)
 @pytest.mark.parametrize("released", ["before the restart", "after the restart"])
 def test_ended_while_test_sh_runs(case: Case, how: str, released: str) -> None:
     case.create(before=case.hold("middle"))

@@ -119,7 +119,7 @@ def test_deleting_a_run_leaves_nothing(runs: Runs, name: str, where: str) -> Non
 def lone(cluster: harness.Cluster, tmp_path: Path) -> Iterator[tuple[Runs, harness.Operator]]:
     """A namespace that the test deletes, and the operator that serves it."""
     namespace = cluster.create_namespace("deletion")
-    operator = harness.Operator(tmp_path, cluster.kubeconfig, [namespace], resyncSeconds=2)
+    operator = harness.Operator(tmp_path, cluster.kubeconfig, [namespace], janitor={"finishedSeconds": 2})
     operator.start()
     yield Runs(cluster, namespace), operator
     operator.stop()
@@ -209,7 +209,7 @@ def test_a_finished_run_is_deleted_after_its_time_to_live(runs: Runs, name: str)
 def test_a_time_to_live_that_is_set_after_the_end_holds_from_the_next_list_on(
     lone: tuple[Runs, harness.Operator],
 ) -> None:
-    """Finished runs are not watched: the change is seen by the periodic list, here every 2 s."""
+    """Finished runs are not watched: the change is seen when they are listed, here every 2 s."""
     runs, _ = lone
     created = runs.hold("late", ENDED["complete"])
     runs.cluster.patch_run(runs.namespace, "late", {"ttlSecondsAfterFinished": 0})

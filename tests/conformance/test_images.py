@@ -1,4 +1,4 @@
-"""Images: the tools they must have, what counts as their record, and images that cannot be pulled (C29)."""
+"""Images: what counts as their record, and images that cannot be pulled. Those without tools are in the table."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.conformance import ahead, harness
-from tests.conformance.facts import broken, facts
+from tests.conformance.facts import broken, facts, kept
 from tests.conformance.harness import IMAGE, NOP, script, task
 
 Status = dict[str, Any]
@@ -25,27 +25,6 @@ def dockerfile(text: str, body: str, toml: str = "[environment]\n", **files: str
     return task(body, toml=toml, **{"environment/Dockerfile": text, **files})
 
 
-# -- tools ---------------------------------------------------------------------------------------------------------
-
-TOOLS = {
-    "no-bash": ("verifier_error", ["bash"]),
-    "no-timeout": ("verifier_error", ["timeout"]),
-    "no-tar": ("provider_unavailable", ["tar", "gzip", "find"]),
-    "no-shell": ("provider_unavailable", ["bash", "timeout", "tar", "gzip", "find"]),
-}
-
-
-@pytest.mark.parametrize("name", TOOLS)
-@ahead.run(lambda name: task(ONE, toml=image(f"{TEST}/{name}:1")), script("touch /started"))
-def test_an_image_without_the_tools_masks_the_sample_before_anything_starts(status: Status, name: str) -> None:
-    kind, missing = TOOLS[name]
-    assert (status["phase"], status["masked"]) == ("Masked", True)
-    assert ahead.failure(status) == (kind, "MissingTools", "seed")
-    assert all(tool in status["failure"]["message"] for tool in missing)
-    assert "reward" not in status
-    assert "outcome" not in status["agent"]
-
-
 # -- a prebuilt image has no record --------------------------------------------------------------------------------
 
 
@@ -56,43 +35,7 @@ def test_the_entrypoint_of_a_prebuilt_image_does_not_run(status: Status) -> None
     assert not broken(status)
 
 
-@ahead.run(
-    task(facts(env='[ "$COLOR" = blue ]', workdir='[ "$PWD" = /home/app ]', user="[ $(id -u) = 1234 ]"),
-         toml=image(f"{TEST}/user:1"))
-)  # fmt: skip
-def test_a_prebuilt_image_keeps_its_env_workdir_and_user(status: Status) -> None:
-    assert not broken(status)
-
-
 # -- a pull-mode Dockerfile is a record ----------------------------------------------------------------------------
-
-SETTINGS = """\
-FROM {base}
-ENV COLOR=red SIZE="very large"
-ENV BOTH=$COLOR-$SIZE
-WORKDIR /srv
-WORKDIR deep
-USER 4321
-"""
-
-
-@ahead.run(
-    dockerfile(
-        SETTINGS.format(base=IMAGE),
-        facts(
-            color='[ "$COLOR" = red ]',
-            size='[ "$SIZE" = "very large" ]',
-            both='[ "$BOTH" = "red-very large" ]',
-            workdir='[ "$PWD" = /srv/deep ]',
-            user="[ $(id -u) = 4321 ]",
-            agent='[ "$(cat /logs/agent/seen)" = "red /srv/deep 4321" ]',
-            writable="touch /srv/deep/x",
-        ),
-    ),
-    script('echo "$COLOR $PWD $(id -u)" > /logs/agent/seen'),
-)
-def test_workdir_env_and_user_of_a_pull_mode_dockerfile_are_applied(status: Status) -> None:
-    assert not broken(status)
 
 
 @ahead.run(
@@ -102,17 +45,6 @@ def test_workdir_env_and_user_of_a_pull_mode_dockerfile_are_applied(status: Stat
     )
 )
 def test_what_a_pull_mode_dockerfile_does_not_set_comes_from_its_base(status: Status) -> None:
-    assert not broken(status)
-
-
-@ahead.run(
-    dockerfile(
-        SETTINGS.format(base=IMAGE),
-        facts(color='[ "$COLOR" = green ]', workdir='[ "$PWD" = /app ]', user="[ $(id -u) = 0 ]"),
-        toml='[environment]\nworkdir = "/app"\n[environment.env]\nCOLOR = "green"\n[verifier]\nuser = 0\n',
-    )
-)
-def test_task_toml_wins_over_the_dockerfile(status: Status) -> None:
     assert not broken(status)
 
 
@@ -138,38 +70,37 @@ def test_an_empty_entrypoint_is_none(status: Status) -> None:
     assert not broken(status)
 
 
-@ahead.run(dockerfile(f"FROM {TEST}/entrypoint:1\nENTRYPOINT []\n", ONE))
-def test_a_healthcheck_on_record_is_refused_for_now_even_without_an_entrypoint(status: Status) -> None:
-    assert (status["phase"], status["failure"]["terminal"]) == ("Failed", True)
-    assert "HEALTHCHECK" in status["failure"]["message"]
-    assert "not supported yet" in status["failure"]["message"]
-
-
-RECORDS = {
-    "of the base": (f"FROM {TEST}/entrypoint:1\n", "[environment]\n"),
-    "of the Dockerfile": (f'FROM {IMAGE}\nENTRYPOINT ["/bin/sh", "-c"]\n', "[environment]\n"),
-    "beside docker_image": (f"FROM {TEST}/entrypoint:1\n", image(f"{TEST}/entrypoint:1")),
-}
-
-
-@pytest.mark.parametrize("case", RECORDS)
-@ahead.run(lambda case: dockerfile(RECORDS[case][0], ONE, toml=RECORDS[case][1]))
-def test_an_entrypoint_on_record_is_refused_for_now(
-    cluster: harness.Cluster, namespace: str, run_name: str, status: Status, case: str
+@ahead.run(
+    dockerfile(f"FROM {TEST}/entrypoint:1\n", f"cp /logs/entrypoint-stdout.txt /logs/verifier/copied; {ONE}"),
+    script("echo planted > /logs/verifier/entrypoint-stdout.txt"),
+)
+def test_the_entrypoints_output_is_kept_with_the_verifiers_logs(
+    cluster: harness.Cluster, namespace: str, run_name: str, operator: harness.Operator
 ) -> None:
-    assert (status["phase"], status["failure"]["terminal"]) == ("Failed", True)
-    assert status["failure"]["stage"] == "admission"
-    assert "ENTRYPOINT" in status["failure"]["message"]
-    assert "not supported yet" in status["failure"]["message"]
-    assert cluster.pods(namespace, run_name) == []
+    files = kept(operator, cluster.finished(namespace, run_name))
+    said = b"entrypoint: sh -c sleep infinity\n"
+    assert files["logs/verifier/entrypoint-stdout.txt"] == said == files["logs/verifier/copied"]
+    assert "logs/entrypoint-stdout.txt" not in files
 
 
-@pytest.mark.parametrize("lines", ["RUN apt-get install -y curl\n", "COPY . /src\n"], ids=["RUN", "COPY"])
-@ahead.run(lambda lines: dockerfile(f"FROM {IMAGE}\n{lines}", ONE))
-def test_a_dockerfile_that_asks_for_more_than_a_pull_is_refused_for_now(status: Status, lines: str) -> None:
-    assert (status["phase"], status["failure"]["terminal"]) == ("Failed", True)
-    assert "environment/Dockerfile" in status["failure"]["message"]
-    assert "not supported yet" in status["failure"]["message"]
+@ahead.run(dockerfile(f"FROM {IMAGE}\nRUN echo made; echo odd >&2\nUSER 4321\nWORKDIR /srv\nRUN pwd; id -u\n", ONE))
+def test_the_output_of_run_lines_is_kept(
+    cluster: harness.Cluster, namespace: str, run_name: str, operator: harness.Operator
+) -> None:
+    status = cluster.finished(namespace, run_name)
+    files = kept(operator, status)
+    assert files["logs/dockerfile/line-2.txt"] == b"made\nodd\n"
+    assert files["logs/dockerfile/line-5.txt"] == b"/srv\n4321\n"
+    assert status["timings"]["overlay"] >= 0
+
+
+@ahead.run(dockerfile(f"FROM {IMAGE}\nRUN cat /etc/shadow; exit 9\n", ONE))
+def test_the_output_of_a_failed_run_line_is_kept(
+    cluster: harness.Cluster, namespace: str, run_name: str, operator: harness.Operator
+) -> None:
+    status = cluster.finished(namespace, run_name)
+    assert (status["phase"], status["failure"]["reason"]) == ("Failed", "RunLineFailed")
+    assert b"root:" in kept(operator, status)["logs/dockerfile/line-2.txt"]
 
 
 @pytest.mark.parametrize("prebuilt", [True, False])
@@ -231,12 +162,3 @@ def test_images_that_cannot_be_had_end_their_runs_with_a_visible_reason(
     assert (ended["record"]["phase"], ended["record"]["failure"]["reason"]) == ("Failed", "ImageUnreadable")
     assert absent in ended["record"]["failure"]["message"]
     assert ended["good"]["reward"] == "1"
-
-
-def test_a_name_that_cannot_be_an_image_is_refused(
-    cluster: harness.Cluster, namespace: str, operator: Any, name: str
-) -> None:
-    cluster.create_run(namespace, name, harness.spec(task(ONE, toml=image("UPPER/case:::1")), NOP))
-    status = ahead.verdict(cluster, namespace, name)
-    assert (status["phase"], status["failure"]["terminal"]) == ("Failed", True)
-    assert "UPPER/case:::1" in status["failure"]["message"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from taskfold.conformance.cases.steps import step, stepped
 from tests.conformance import harness
 from tests.conformance.conftest import Runner
 from tests.conformance.facts import document, kept
@@ -51,6 +52,7 @@ def result(namespace: str, name: str, uid: str, status: Status, outcome: str) ->
             "return_code": agent.get("returnCode"),
             "seconds": agent.get("seconds"),
         },
+        "steps": [],
         "timings": status.get("timings", {}),
         "store": status["store"],
     }  # fmt: skip
@@ -137,6 +139,28 @@ def test_the_row_has_every_reward_also_what_does_not_fit_the_status(run: Runner,
     assert row["reward_components"] == list(numbers)
 
 
+def test_every_step_keeps_its_logs_and_the_row_all_of_its_rewards(run: Runner, operator: harness.Operator) -> None:
+    numbers = {f"part {number:03}": 1.0 for number in range(40)}
+    files = stepped(
+        step(f"cat > /logs/verifier/reward.json <<'E'\n{json.dumps(numbers)}\nE\necho graded one\n"),
+        step("echo 1 > /logs/verifier/reward.txt; echo graded two\n", setup="echo set up two\n"),
+    )
+    status = run(files, script("echo worked on $TASKFOLD_STEP"))
+    found, row = kept(operator, status), document(operator, status, "row.json")
+    assert {path: found[path] for path in found if path.endswith(("stdout.txt", "reward.txt"))} == {
+        "logs/steps/one/agent/stdout.txt": b"worked on one\n",
+        "logs/steps/one/verifier/test-stdout.txt": b"graded one\n",
+        "logs/agent/setup-stdout.txt": b"set up two\n",
+        "logs/agent/stdout.txt": b"worked on two\n",
+        "logs/verifier/test-stdout.txt": b"graded two\n",
+        "logs/verifier/reward.txt": b"1\n",
+    }
+    assert json.loads(found["logs/steps/one/verifier/reward.json"]) == numbers
+    assert [each["rewards"] for each in row["steps"]] == [numbers, {"reward": 1.0}]
+    assert len(status["steps"][0]["rewards"]) == 16
+    assert (row["reward"], len(row["rewards"])) == (0.5, 41)
+
+
 def test_the_task_is_kept_as_a_snapshot_under_its_digest(
     run: Runner, namespace: str, operator: harness.Operator
 ) -> None:
@@ -194,3 +218,12 @@ def test_pod_retention(
     status = run(task("true"), agent, podRetention=retention)
     assert status["phase"] == ("Masked" if test == "masked" else "Succeeded")
     assert len(cluster.pods(namespace, name)) == kept_pods
+
+
+def test_the_agents_output_is_kept_with_its_logs(run: Runner, operator: harness.Operator) -> None:
+    agent = script("echo working; echo note > /logs/agent/note.txt", install="echo installing")
+    status = run(task("echo 1 > /logs/verifier/reward.txt"), agent)
+    files = kept(operator, status)
+    assert files["logs/agent/stdout.txt"] == b"working\n"
+    assert files["logs/agent/install-stdout.txt"] == b"installing\n"
+    assert files["logs/agent/note.txt"] == b"note\n"

@@ -1,6 +1,7 @@
-"""Losses on the real cluster: each told apart, each with its consequence (C13 to C15, C28). docs/reference/losses.md.
+"""Losses on the real cluster: each told apart, each with its consequence (C13 to C15). docs/reference/losses.md.
 
-A pod that a user deletes without further wishes is in test_deletion.py; faults of nodes are in tests/chaos.
+Losses that an agent causes itself are in the table; a pod that a user deletes without further wishes is in
+test_deletion.py; faults of nodes are in tests/chaos.
 """
 
 from collections.abc import Iterator
@@ -26,74 +27,6 @@ def masked(status: Status, kind: str, reason: str, stage: str) -> None:
     assert (status["phase"], status["masked"], "reward" in status) == ("Masked", True, False), status
     assert ahead.failure(status) == (kind, reason, stage)
     assert len(status["attempts"]) == 1
-
-
-def zero(status: Status, kind: str, reason: str, stage: str) -> None:
-    assert (status["phase"], status["reward"], status.get("masked", False)) == ("Succeeded", "0", False), status
-    assert ahead.failure(status) == (kind, reason, stage)
-    assert "spec.onAgentCausedLoss is zero" in status["failure"]["message"]
-
-
-COUNTS_AS = {"mask": masked, "zero": zero}
-by_policy = pytest.mark.parametrize("policy", COUNTS_AS)
-
-
-# -- what the agent can cause itself (C28) -------------------------------------------------------------------------
-
-OVER_STORAGE = "head -c 400000000 /dev/zero > /large; " + FOREVER
-
-
-@by_policy
-@ahead.run(
-    task(ONE),
-    script(OVER_STORAGE),
-    pod={"resources": {"limits": {"ephemeral-storage": "128Mi"}}},
-    onAgentCausedLoss=lambda policy: policy,
-    **RETRIES,
-)
-def test_an_agent_over_its_own_storage_limit(
-    cluster: harness.Cluster, namespace: str, run_name: str, policy: str
-) -> None:
-    """The kubelet measures now and then: the run ends long after the disk was filled."""
-    status = ahead.verdict(cluster, namespace, run_name, seconds=200)
-    COUNTS_AS[policy](status, "provider_unavailable", "StorageLimitExceeded", "agent")
-
-
-FIRST_PROCESS_FIRST = "echo 1000 > /proc/1/oom_score_adj; exec head -c 64000000 /dev/zero > /dev/shm/large"
-"""With cgroup v1 the kernel takes one process, and a root agent can say which: what a memory file system holds counts
-for the sandbox and for no process, so the first one is the largest. With v2 the whole container goes.
-"""
-
-
-@by_policy
-@ahead.run(
-    task(ONE),
-    script(FIRST_PROCESS_FIRST),
-    pod={"resources": {"requests": {"memory": "32Mi"}, "limits": {"memory": "48Mi"}}},
-    onAgentCausedLoss=lambda policy: policy,
-    **RETRIES,
-)
-def test_an_agent_that_has_the_kernel_kill_the_sandbox_at_its_memory_limit(status: Status, policy: str) -> None:
-    COUNTS_AS[policy](status, "provider_oom_killed", "OOMKilled", "agent")
-
-
-@by_policy
-@ahead.run(
-    task(ONE),
-    script("rm -f /usr/bin/bash /bin/bash"),
-    onAgentCausedLoss=lambda policy: policy,
-    **RETRIES,
-)
-def test_an_agent_that_deletes_bash(status: Status, policy: str) -> None:
-    COUNTS_AS[policy](status, "verifier_error", "Tampered", "verification")
-    assert status["agent"]["outcome"] == "Succeeded"
-    assert "bash" in status["failure"]["message"]
-
-
-@ahead.run(task("echo 0.5 > /logs/verifier/reward.txt"), script("true"), onAgentCausedLoss="zero", **RETRIES)
-def test_a_run_that_loses_nothing_is_what_it_would_be_anyway(status: Status) -> None:
-    assert (status["phase"], status["reward"], len(status["attempts"])) == ("Succeeded", "0.5", 1)
-    assert "failure" not in status
 
 
 # -- what is nobody's fault ----------------------------------------------------------------------------------------

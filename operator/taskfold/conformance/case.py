@@ -34,8 +34,9 @@ class Expect:
     """What the status must say at the end. A field that is None (or empty) is not looked at.
 
     `reward`: the decimal text, "" for none. `kind`: of the failure, "" for none; "none" where there must be no
-    failure at all. `says`, `warns`: texts that the failure's message, or some warning, holds. `status`: further
-    fields of the status by dotted path.
+    failure at all. `says`, `warns`: texts that the failure's message, or some warning, holds. `rewards`: the named
+    rewards, all of them. `status`: further fields of the status by dotted path. `absent`: fields, by dotted path,
+    that the status must not have. `facts`: every check of `facts` in test.sh holds, and there is at least one.
     """
 
     phase: str
@@ -50,11 +51,18 @@ class Expect:
     components: tuple[str, ...] | None = None
     outcome: str | None = None
     status: Mapping[str, Any] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+    facts: bool = False
 
 
 def rewarded(reward: str = "1", **more: Any) -> Expect:
     """A verdict that the verifier gave itself."""
     return Expect("Succeeded", reward, kind="none", **more)
+
+
+def holds(**more: Any) -> Expect:
+    """Every check of `facts` held."""
+    return Expect("Succeeded", "1", kind="none", facts=True, **more)
 
 
 def counted(kind: str, reason: str, **more: Any) -> Expect:
@@ -78,9 +86,10 @@ class Case:
 
     `id`: unique, a DNS label of at most 40 characters. `proves`: the sentence of the contract, in our words.
     `source`: where it stands, such as "seed: Reward files" or "C8". `files`: path → content; a path that ends with
-    "!" is executable. `spec`: the rest of the TaskRun's spec. `objects`: ConfigMaps and Secrets, as manifests
-    without a namespace, that are made before. `patches`: merge patches of the spec, each sent once the status has
-    the phase.
+    "!" is executable. `spec`: the rest of the TaskRun's spec; what it has of `task` is added to the source.
+    `objects`: ConfigMaps and Secrets, as manifests without a namespace, that are made before; two cases that name
+    the same object mean the same content. `patches`: merge patches of the spec, each sent once the status has the
+    phase. `applies`: ConfigMaps and Secrets that are made, or changed, once the status has the phase.
     """
 
     id: str
@@ -92,6 +101,7 @@ class Case:
     spec: Mapping[str, Any] = field(default_factory=dict)
     objects: tuple[Mapping[str, Any], ...] = ()
     patches: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    applies: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     needs: frozenset[Need] = frozenset()
 
 
@@ -110,3 +120,17 @@ def task(
 def script(run: str, **more: Any) -> dict[str, Any]:
     """An agent that is a shell script."""
     return {"script": {"run": run, **more}}
+
+
+def facts(**checks: str) -> str:
+    """The body of a test.sh that writes each check (a shell command) as 1 or 0 beside a reward of 1."""
+    lines = [
+        f"if {{ {check}\n}} >&2; then printf ', \"{name}\": 1'; else printf ', \"{name}\": 0'; fi"
+        for name, check in checks.items()
+    ]
+    return "{\nprintf '{\"reward\": 1'\n" + "\n".join(lines) + "\nprintf '}'\n} > /logs/verifier/reward.json\n"
+
+
+def soon(check: str) -> str:
+    """A check that holds a moment later: another process does it in its own time. A minute long."""
+    return f"for _ in $(seq 600); do {{ {check}\n}} && break; sleep 0.1; done; {check}"

@@ -1,0 +1,91 @@
+"""Losses that the agent can cause itself, by both policies, and what is no loss (C13, C15, C28)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from taskfold.conformance.case import Case, Expect, Need, masked, rewarded, script, task
+
+ONE = "echo 1 > /logs/verifier/reward.txt\n"
+FOREVER = "sleep 1000\n"
+RETRIES: Mapping[str, Any] = {"retries": {"infrastructure": 1}}
+"""Which a loss of the agent's own must not use."""
+
+
+def both(id: str, proves: str, how: tuple[str, str, str], agent: str, says: str = "", **spec: Any) -> tuple[Case, Case]:  # noqa: A002
+    """The same loss by both policies: masked, and counted as 0. `how`: kind, reason, stage."""
+    kind, reason, stage = how
+    once = {"attempts.-1.number": 1}
+    zero = Expect(
+        "Succeeded", "0", kind, reason, stage, says=("spec.onAgentCausedLoss is zero",), status=once, absent=("masked",)
+    )
+    return (
+        Case(
+            f"{id}-masked",
+            f"{proves}: masked, and never retried",
+            "C28",
+            task(ONE),
+            script(agent),
+            masked(kind, reason, stage=stage, says=(says,), status=once),
+            {**spec, **RETRIES, "onAgentCausedLoss": "mask"},
+        ),
+        Case(
+            f"{id}-zero",
+            f"{proves}: 0 where the run says onAgentCausedLoss zero",
+            "C28",
+            task(ONE),
+            script(agent),
+            zero,
+            {**spec, **RETRIES, "onAgentCausedLoss": "zero"},
+        ),
+    )
+
+
+FIRST_PROCESS_FIRST = "echo 1000 > /proc/1/oom_score_adj; exec head -c 64000000 /dev/zero > /dev/shm/large"
+"""With cgroup v1 the kernel takes one process, and a root agent can say which: what a memory file system holds counts
+for the sandbox and for no process, so the first one is the largest. With v2 the whole container goes.
+"""
+
+CASES: tuple[Case, ...] = (
+    *both(
+        "deleted-bash",
+        "an agent that deletes bash makes its sandbox ungradable",
+        ("verifier_error", "Tampered", "verification"),
+        "rm -f /usr/bin/bash /bin/bash",
+        "bash",
+    ),
+    *both(
+        "over-its-storage",
+        "an agent over its own storage limit is evicted",
+        ("provider_unavailable", "StorageLimitExceeded", "agent"),
+        "head -c 400000000 /dev/zero > /large; " + FOREVER,
+        pod={"resources": {"limits": {"ephemeral-storage": "128Mi"}}},
+    ),
+    *both(
+        "over-its-memory",
+        "an agent that has the kernel kill the sandbox at its memory limit loses it",
+        ("provider_oom_killed", "OOMKilled", "agent"),
+        FIRST_PROCESS_FIRST,
+        pod={"resources": {"requests": {"memory": "32Mi"}, "limits": {"memory": "48Mi"}}},
+    ),
+    Case(
+        "no-loss-at-all",
+        "a run that loses nothing is what it would be anyway, whatever the policy",
+        "C28",
+        task("echo 0.5 > /logs/verifier/reward.txt"),
+        script("true"),
+        rewarded("0.5", absent=("attempts.1",)),
+        {**RETRIES, "onAgentCausedLoss": "zero"},
+    ),
+    Case(
+        "process-killed-at-the-memory-limit",
+        "with cgroup v1 a process killed at the memory limit is a warning; the agent's own end counts",
+        "C13",
+        task(ONE),
+        script("python3 -c 'bytearray(200000000)'; [ $? = 137 ] && exit 9"),
+        rewarded(outcome="Failed", status={"agent.returnCode": 9}),
+        {"pod": {"resources": {"requests": {"memory": "32Mi"}, "limits": {"memory": "64Mi"}}}},
+        needs=frozenset({Need.CGROUP_V1}),
+    ),
+)
