@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes what is generated from the models: crds/*.yaml, with their copies in the chart, the `settings` part of the
-chart's values.schema.json, and docs/reference/{taskrun,verifierrun,settings,failure-kinds,losses,task-folder}.md.
+chart's values.schema.json, and in docs/reference taskrun.md, verifierrun.md, settings.md, conformance.md,
+failure-kinds.md, lint.md, losses.md and task-folder.md.
 
 `--check` writes nothing, prints what differs and ends with 1 when a file is stale.
 """
@@ -17,6 +18,7 @@ CHART = ROOT / "charts" / "taskfold"
 sys.path.insert(0, str(ROOT / "operator"))
 
 from taskfold.api import crd, docs, settings_docs  # noqa: E402
+from taskfold.conformance import docs as conformance  # noqa: E402
 from taskfold.contract import reference  # noqa: E402
 from taskfold.decide import reference as losses  # noqa: E402
 
@@ -27,7 +29,7 @@ def wanted() -> dict[Path, str]:
     crds = {folder / name: text for folder in folders for name, text in crd.files().items()}
     folder = ROOT / "docs" / "reference"
     contract = reference.files((folder / reference.TASK_FOLDER).read_text(encoding="utf-8"))
-    texts = docs.files() | settings_docs.files() | contract | losses.files()
+    texts = docs.files() | settings_docs.files() | contract | losses.files() | conformance.files()
     pages = {folder / name: text for name, text in texts.items()}
     schema = CHART / "values.schema.json"
     return crds | pages | {schema: settings_docs.with_chart_schema(schema.read_text(encoding="utf-8"))}
