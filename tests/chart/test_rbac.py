@@ -12,7 +12,30 @@ import yaml
 from taskfold.effects import client
 
 PACKAGE = Path(__file__).resolve().parents[2] / "operator" / "taskfold"
-OPERATOR = [*(PACKAGE / "effects").glob("*.py"), *(PACKAGE / "engine").glob("*.py")]
+
+
+def imported(path: Path) -> Iterator[Path]:
+    """Modules of ours that this one imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("taskfold"):
+            base = PACKAGE.parent / (node.module or "").replace(".", "/")
+            names = [base.with_suffix(".py"), *(base / f"{each.name}.py" for each in node.names)]
+            yield from (each for each in names if each.exists())
+
+
+def reached(modules: set[Path]) -> set[Path]:
+    """These modules and all that they import, however far."""
+    found: set[Path] = set()
+    while modules:
+        found |= modules
+        modules = {each for path in modules for each in imported(path)} - found
+    return found
+
+
+OPERATOR = sorted(
+    path for path in reached(set((PACKAGE / "engine").glob("*.py"))) if path.parent.name in {"effects", "engine"}
+)
+"""What the operator's process runs; clients have modules of their own in effects."""
 
 VERBS = {
     "get": ["get"],

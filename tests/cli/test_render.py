@@ -275,7 +275,7 @@ def test_a_dataset_toml_that_is_none(cli: Cli, write: Any) -> None:
         ("task.id=x", 64, "spec.task is made from"),
         ("agent={nop: {}}", 64, "spec.agent is made from"),
         ("suspend", 64, "PATH=VALUE"),
-        ("dialect=harbor", 3, "spec.dialect is not supported yet"),
+        ("mcpGrants=required", 3, "spec.mcpGrants is not supported yet"),
     ],
 )
 def test_set(cli: Cli, write: Any, setting: str, code: int, said: str) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from taskfold.cli import rows
 from taskfold.cli.exits import Unavailable
-from taskfold.conformance.case import NOP, Case, Expect, rewarded, task
+from taskfold.conformance import manifests
+from taskfold.conformance.case import NOP, Case, Expect, refused, rewarded, task
 from taskfold.conformance.manifests import LABEL
 from taskfold.conformance.report import Outcome, Result
 from taskfold.effects import client as api
@@ -113,6 +114,38 @@ async def test_a_row_that_is_otherwise_fails_with_what_differs_and_what_the_stat
         "failure.kind: 'none' expected, found 'harbor:missing_reward'",
         "the status says: no reward file",
     )
+
+
+@pytest.mark.parametrize(
+    ("profile", "outcome"),
+    [("restricted", Outcome.REFUSED), ("userns", Outcome.FAILED), (None, Outcome.FAILED)],
+)
+async def test_what_the_restricted_profile_refuses_is_no_mismatch_there(profile: str | None, outcome: Outcome) -> None:
+    failure = {"kind": "", "reason": "ForbiddenByProfile", "message": "user 0 is root"}
+    server = Server(one=[{"complete": True, "phase": "Failed", "failure": failure}])
+    (result,) = await play(server, row("one"), place=manifests.Place(profile=profile))
+    assert result.outcome is outcome
+    assert result.notes[-1] == "the status says: user 0 is root"
+
+
+@pytest.mark.parametrize(
+    ("warnings", "outcome"),
+    [(["profile restricted: one user"], Outcome.PASSED), (["profile restricted: one user", "odd"], Outcome.FAILED)],
+    ids=["the standing one", "another"],
+)
+async def test_the_warning_of_every_restricted_run_is_not_the_rows(warnings: list[str], outcome: Outcome) -> None:
+    server = Server(one=[{**DONE, "warnings": warnings}])
+    case = row("one", expect=rewarded(absent=("warnings",)))
+    (result,) = await play(server, case, place=manifests.Place(profile="restricted"))
+    assert result.outcome is outcome
+
+
+async def test_a_row_that_wants_the_refusal_passes_by_it() -> None:
+    failure = {"reason": "ForbiddenByProfile", "message": "user 0 is root", "terminal": True}
+    server = Server(one=[{"complete": True, "phase": "Failed", "failure": failure}])
+    wants = row("one", expect=refused("ForbiddenByProfile", "user 0"))
+    (result,) = await play(server, wants, place=manifests.Place(profile="restricted"))
+    assert result.outcome is Outcome.PASSED
 
 
 async def test_no_more_runs_than_allowed_exist_at_a_time() -> None:

@@ -13,6 +13,7 @@ RESULTS = (
     Result("good", Outcome.PASSED, (), "Succeeded 1", 2.5),
     Result("bad", Outcome.FAILED, ("reward: '1' expected, found '0'", "a | pipe\x1b[31m"), "Succeeded 0", 3.0),
     Result("left", Outcome.SKIPPED, ("needs root",)),
+    Result("kept", Outcome.REFUSED, ("the status says: user 0 is root",), "Failed ForbiddenByProfile", 1.0),
     Result("half", Outcome.STOPPED, ("the command was stopped",)),
 )
 REPORT = Report(SETTING, RESULTS)
@@ -23,6 +24,8 @@ REPORT = Report(SETTING, RESULTS)
     [
         ((Outcome.PASSED,), True),
         ((Outcome.PASSED, Outcome.SKIPPED), True),
+        ((Outcome.PASSED, Outcome.REFUSED), True),
+        ((Outcome.REFUSED,), False),
         ((Outcome.PASSED, Outcome.FAILED), False),
         ((Outcome.PASSED, Outcome.STOPPED), False),
         ((Outcome.SKIPPED,), False),
@@ -40,12 +43,12 @@ def test_the_text_has_every_row_the_differences_and_the_counts() -> None:
     lines = report.as_text(REPORT).splitlines()
     assert lines[0] == "good  passed   Succeeded 1"
     assert "  reward: '1' expected, found '0'" in lines
-    assert lines[-1] == "1 passed, 1 failed, 1 skipped, 1 stopped"
+    assert lines[-1] == "1 passed, 1 failed, 1 skipped, 1 refused, 1 stopped"
 
 
 def test_the_document_is_read_back() -> None:
     text = report.as_json(REPORT)
-    assert json.loads(text)["counts"] == {"passed": 1, "failed": 1, "skipped": 1, "stopped": 1}
+    assert json.loads(text)["counts"] == {"passed": 1, "failed": 1, "skipped": 1, "refused": 1, "stopped": 1}
     assert report.passed_before(text) == RESULTS[:1]
 
 
@@ -59,9 +62,9 @@ def test_what_is_no_report_is_refused(text: str) -> None:
 
 def test_junit_has_a_failure_for_what_failed_and_what_was_stopped() -> None:
     suite = ElementTree.fromstring(report.as_junit(REPORT))
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("4", "2", "1")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("5", "2", "2")
     outcomes = {case.get("name"): [child.tag for child in case] for case in suite}
-    assert outcomes == {"good": [], "bad": ["failure"], "left": ["skipped"], "half": ["failure"]}
+    assert outcomes == {"good": [], "bad": ["failure"], "left": ["skipped"], "kept": ["skipped"], "half": ["failure"]}
 
 
 def test_markdown_is_a_table_whose_cells_hold() -> None:

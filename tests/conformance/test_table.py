@@ -85,4 +85,6 @@ def playing(
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
 def test_case(case: Case, playing: Playing) -> None:
     result = playing.results[case.id].result(LIMIT_SECONDS + 30)
+    if result.outcome is Outcome.REFUSED:
+        pytest.skip("; ".join(result.notes))
     assert result.outcome is Outcome.PASSED, "\n".join([case.proves, result.found, *result.notes])

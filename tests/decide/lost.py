@@ -14,7 +14,7 @@ from taskfold.api.reasons import Reason
 from taskfold.api.status import Stage, StepStatus
 from taskfold.api.taskrun import TaskRunStatus
 from taskfold.decide import pod as pods
-from taskfold.decide import taskrun, verifierrun
+from taskfold.decide import starts, taskrun, verifierrun
 from taskfold.decide.losses import Cause
 from taskfold.decide.plan import Plan
 from taskfold.decide.world import PhaseActive, PhaseRefused, PhaseUnreached
@@ -217,6 +217,13 @@ def _silent_agent(spec: Mapping[str, Any], attempt: int) -> Plan:
     return taskrun.decide(worlds.world(status, phases={worlds.AGENT: report}, **spec))
 
 
+KILLED = PhaseUnreached("helper phase ended with code 137", 9, 3.0, killed=starts.MAX_KILLS)
+
+
+def _killing_agent(spec: Mapping[str, Any], attempt: int) -> Plan:
+    return taskrun.decide(worlds.world(in_attempt(worlds.running(), attempt), phases={worlds.AGENT: KILLED}, **spec))
+
+
 def _verifier_deleted(spec: Mapping[str, Any], attempt: int) -> Plan:
     return taskrun.decide(worlds.world(in_attempt(worlds.handed_over(), attempt), **spec))
 
@@ -268,6 +275,13 @@ AT_WORK: dict[str, tuple[Cause, Stage, Callable[[Mapping[str, Any], int], Plan]]
         Cause.NO_RESULT,
         Stage.VERIFICATION,
         _reported(PhaseActive("x", asked=121.0), since=721.0),
+    ),
+    "helpers killed while the agent works": (Cause.HELPERS_KILLED, Stage.AGENT, _killing_agent),
+    "helpers killed while test.sh runs": (Cause.HELPERS_KILLED, Stage.VERIFICATION, _reported(KILLED)),
+    "helpers killed while hooks run": (
+        Cause.HELPERS_KILLED,
+        Stage.VERIFICATION,
+        lambda spec, attempt: graded(spec, attempt, hooks=True, phases={worlds.HOOKS: KILLED}),
     ),
     "a mount at /tests": (
         Cause.UNREPLACEABLE,

@@ -26,6 +26,7 @@ BY_AGENT = {
     Cause.UNREPLACEABLE,
     Cause.START_BROKEN,
     Cause.START_STARVED,
+    Cause.HELPERS_KILLED,
     Cause.STEP_UNSTARTED,
 }
 """C28."""
@@ -51,6 +52,9 @@ KINDS = {
     Cause.VERIFIER_RUN_REFUSED: "verifier_error",
 }
 """All others: provider_unavailable."""
+
+UNTOLD = {Cause.NO_RESULT, Cause.HELPERS_KILLED, Cause.ENTRYPOINT_FAILED}
+"""What an agent's phase tells of, which an agent that does nothing has not."""
 
 USUAL: dict[str, Any] = {}
 ZERO = {"onAgentCausedLoss": "zero"}
@@ -148,7 +152,7 @@ def test_when_all_attempts_are_used_a_loss_masks(way):
 
 @at_work
 def test_an_agent_that_does_nothing_is_never_counted_as_0(way):
-    if way.needs_agent or (way.cause in (Cause.NO_RESULT, Cause.ENTRYPOINT_FAILED) and way.stage is Stage.AGENT):
+    if way.needs_agent or (way.cause in UNTOLD and way.stage is Stage.AGENT):
         pytest.skip("it has no phase that could tell of anything, and no program")
     if (way.cause, way.stage) == (Cause.START_BROKEN, Stage.AGENT):
         way = lost.Way(Cause.STEP_SETUP, way.stage, way.decide)

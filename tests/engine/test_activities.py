@@ -122,6 +122,28 @@ def test_asked_counts_from_the_first_exchange_through_breaks_and_starts_anew_onc
     clock.run(main)
 
 
+def test_helpers_that_are_killed_are_counted_until_one_comes_to_its_end():
+    async def main() -> None:
+        world = World()
+        killed, full = errors.HelperFailed("killed", code=137), errors.HelperFailed("no room", code=1)
+        early, absent = errors.StartFailed("exec failed: procReady not received"), errors.StartFailed("no such file")
+        for failure in (killed, errors.ConnectionLost("cut"), full, killed, absent, early):
+            world.start(failure, started=True)
+            await settle()
+        report = world.found.report(NONCE)
+        assert isinstance(report, PhaseUnreached)
+        assert report.killed == 3
+        world.start(Going("2026-03-01T12:00:00Z"))
+        await settle()
+        world.start(killed)
+        await settle()
+        report = world.found.report(NONCE)
+        assert isinstance(report, PhaseUnreached)
+        assert report.killed == 1
+
+    clock.run(main)
+
+
 UNREACHED = {
     "connection lost": errors.ConnectionLost("cut"),
     "another connection has the claim": errors.PhaseFailed("busy", reason="Busy"),

@@ -122,6 +122,11 @@ CASES: dict[str, Callable[[], list[str]]] = {
     "a-status-fits": lambda: changed("taskruns", run(phase="Running", store="x" * 17_000)),
     "generations-are-observed-in-order": lambda: changed("taskruns", run(observedGeneration=2)),
     "attempts-only-grow": lambda: changed("taskruns", run(attempts=ATTEMPTS), run(attempts=ATTEMPTS[:1])),
+    "steps-only-grow": lambda: changed(
+        "taskruns",
+        run(attempts=ATTEMPTS[:1], steps=[{"name": "one", "reward": "1"}]),
+        run(attempts=ATTEMPTS[:1], steps=[{"name": "one", "reward": "0"}]),
+    ),
     "tries-are-bounded": lambda: changed("taskruns", run(attempts=[{"number": 1, "tries": 4}])),
     "a-nonce-is-one-phase-in-one-pod": lambda: changed(
         "taskruns", run(journal=[entry()]), run(journal=[entry(pod="uid-run")])

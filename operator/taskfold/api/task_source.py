@@ -61,8 +61,7 @@ class InlineSource(Model):
         default_factory=dict,
         max_length=MAX_FILES,
         description=(
-            "Files that are not text: relative path to content in base64. A path may not stand in "
-            "`files` too; an empty file belongs there."
+            "Files that are not text: relative path to content in base64. A path may not stand in `files` too."
         ),
         json_schema_extra=_PATHS_ARE_RELATIVE,
     )

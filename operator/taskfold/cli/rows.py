@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taskfold.api.phases import Phase
+from taskfold.api.reasons import Reason
+from taskfold.api.taskrun import SecurityProfile
 from taskfold.cli.exits import Refused, Unavailable
 from taskfold.cli.reasons import CommandReason
 from taskfold.conformance import differences, manifests, report
@@ -27,6 +29,7 @@ LOOK_SECONDS = 1.0
 NOTICE_SECONDS = 60.0
 """An operator that runs looks at a new run within a second; one that is being rolled out needs longer."""
 CLEANING_SECONDS = 30.0
+STANDING_WARNING = "profile restricted:"
 RESOURCES = {"ConfigMap": api.CONFIGMAPS, "Secret": api.SECRETS}
 ORDER = [phase.value for phase in Phase]
 
@@ -158,11 +161,26 @@ class Session:
             problem = f"not complete within {self._plan.limit_seconds:g} s"
             await self._take_away(name, started)
             return Result(case.id, Outcome.FAILED, (problem, *_why(status)), report.found(status), seconds)
-        wrong = tuple(started.missed) + differences.differences(manifests.placed(case, self._plan.place).expect, status)
+        expect = manifests.placed(case, self._plan.place).expect
+        wrong = tuple(started.missed) + differences.differences(expect, self._own(status))
         await self._take_away(name, started)
+        if wrong and self._refused(status):
+            return Result(case.id, Outcome.REFUSED, _why(status), report.found(status), seconds)
         if wrong:
             return Result(case.id, Outcome.FAILED, (*wrong, *_why(status)), report.found(status), seconds)
         return Result(case.id, Outcome.PASSED, (), report.found(status), seconds)
+
+    def _own(self, status: Json) -> Json:
+        """The status without the warning that every run of the restricted profile carries."""
+        if self._plan.place.profile != SecurityProfile.RESTRICTED:
+            return status
+        warnings = [each for each in status.get("warnings", []) if not each.startswith(STANDING_WARNING)]
+        return {**status, "warnings": warnings} if warnings else {k: v for k, v in status.items() if k != "warnings"}
+
+    def _refused(self, status: Json) -> bool:
+        """The profile that all rows have here cannot give what this one needs; the others give everything."""
+        restricted = self._plan.place.profile == SecurityProfile.RESTRICTED
+        return restricted and differences.at(status, "failure.reason", "") == Reason.FORBIDDEN_BY_PROFILE
 
     async def _send(self, name: str, started: Started, phase: str | None) -> None:
         """What the row sends in this phase, or should have sent in one that the run has passed by."""

@@ -23,6 +23,8 @@ class Outcome(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     """Not run: this cluster, or this command line, lacks what it needs."""
+    REFUSED = "refused"
+    """The restricted profile cannot give what the row's folder needs, and the run said so before its pod existed."""
     STOPPED = "stopped"
     """Not ended: somebody stopped the command."""
 
@@ -124,13 +126,13 @@ def as_junit(report: Report) -> str:
         name="taskfold conformance",
         tests=str(len(report.results)),
         failures=str(report.count(Outcome.FAILED) + report.count(Outcome.STOPPED)),
-        skipped=str(report.count(Outcome.SKIPPED)),
+        skipped=str(report.count(Outcome.SKIPPED) + report.count(Outcome.REFUSED)),
     )
     for result in report.results:
         case = ElementTree.SubElement(
             suite, "testcase", classname="conformance", name=result.id, time=f"{result.seconds:.1f}"
         )
-        if result.outcome is Outcome.SKIPPED:
+        if result.outcome in {Outcome.SKIPPED, Outcome.REFUSED}:
             ElementTree.SubElement(case, "skipped", message=_plain("; ".join(result.notes)))
         elif result.outcome is not Outcome.PASSED:
             failure = ElementTree.SubElement(case, "failure", message=_plain(result.found))
@@ -150,9 +152,7 @@ def as_markdown(report: Report) -> str:
     rows = [
         f"| `{each.id}` | {each.outcome} | {_cell(each.found or '; '.join(each.notes))} |" for each in report.results
     ]
-    failed = [
-        f"* `{each.id}`: {_cell('; '.join(each.notes))}" for each in report.results if each.outcome is Outcome.FAILED
-    ]
+    failed, refused = _listed(report, Outcome.FAILED), _listed(report, Outcome.REFUSED)
     head = [
         "# Conformance results",
         "",
@@ -169,7 +169,12 @@ def as_markdown(report: Report) -> str:
         "",
     ]
     below = ["", "## Otherwise than expected", "", *failed] if failed else []
+    below += ["", "## Refused by the profile", "", *refused] if refused else []
     return "\n".join([*head, "| case | outcome | what the cluster said |", "| --- | --- | --- |", *rows, *below]) + "\n"
+
+
+def _listed(report: Report, outcome: Outcome) -> list[str]:
+    return [f"* `{each.id}`: {_cell('; '.join(each.notes))}" for each in report.results if each.outcome is outcome]
 
 
 def _cell(text: str) -> str:

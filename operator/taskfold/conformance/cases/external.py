@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from taskfold.conformance.case import TOML, Case, Expect, counted, facts, holds, refused, rewarded, task
+from taskfold.conformance.case import TOML, Case, Expect, Need, counted, facts, holds, refused, rewarded, task
 
 EXTERNAL: Mapping[str, Any] = {"external": {}}
 RUNNING = "Running"
@@ -39,6 +39,7 @@ CASES = (
         EXTERNAL,
         rewarded(outcome="Succeeded", status={"agent.user": "0:0", "agent.workdir": "/app"}),
         patches=finish(),
+        needs=frozenset({Need.ROOT}),
     ),
     Case(
         "external-failed",
@@ -136,6 +137,7 @@ CASES = (
         EXTERNAL,
         holds(),
         patches=finish(),
+        needs=frozenset({Need.ROOT}),
     ),
     Case(
         "external-cancelled",

@@ -13,8 +13,17 @@ RETRIES: Mapping[str, Any] = {"retries": {"infrastructure": 1}}
 """Which a loss of the agent's own must not use."""
 
 
-def both(id: str, proves: str, how: tuple[str, str, str], agent: str, says: str = "", **spec: Any) -> tuple[Case, Case]:  # noqa: A002
-    """The same loss by both policies: masked, and counted as 0. `how`: kind, reason, stage."""
+def both(
+    id: str,  # noqa: A002
+    proves: str,
+    how: tuple[str, str, str | None],
+    agent: str,
+    *,
+    says: str = "",
+    needs: frozenset[Need] = frozenset(),
+    **spec: Any,
+) -> tuple[Case, Case]:
+    """The same loss by both policies: masked, and counted as 0. `how`: kind, reason, stage (None: either)."""
     kind, reason, stage = how
     once = {"attempts.-1.number": 1}
     zero = Expect(
@@ -29,6 +38,7 @@ def both(id: str, proves: str, how: tuple[str, str, str], agent: str, says: str 
             script(agent),
             masked(kind, reason, stage=stage, says=(says,), status=once),
             {**spec, **RETRIES, "onAgentCausedLoss": "mask"},
+            needs=needs,
         ),
         Case(
             f"{id}-zero",
@@ -38,6 +48,7 @@ def both(id: str, proves: str, how: tuple[str, str, str], agent: str, says: str 
             script(agent),
             zero,
             {**spec, **RETRIES, "onAgentCausedLoss": "zero"},
+            needs=needs,
         ),
     )
 
@@ -53,13 +64,15 @@ CASES: tuple[Case, ...] = (
         "an agent that deletes bash makes its sandbox ungradable",
         ("verifier_error", "Tampered", "verification"),
         "rm -f /usr/bin/bash /bin/bash",
-        "bash",
+        says="bash",
+        needs=frozenset({Need.ROOT}),
     ),
     *both(
         "over-its-storage",
         "an agent over its own storage limit is evicted",
         ("provider_unavailable", "StorageLimitExceeded", "agent"),
         "head -c 400000000 /dev/zero > /large; " + FOREVER,
+        needs=frozenset({Need.ROOT}),
         pod={"resources": {"limits": {"ephemeral-storage": "128Mi"}}},
     ),
     *both(

@@ -60,6 +60,7 @@ USERNS = (
         NOP,
         holds(),
         spec=userns(),
+        needs=frozenset({Need.ROOT}),
     ),
     Case(
         "userns-users-and-owners",
@@ -78,6 +79,7 @@ USERNS = (
         script("touch mine /logs/verifier/planted; echo $(id -u):$(stat -c %u mine) > /logs/agent/who"),
         holds(outcome="Succeeded"),
         spec=userns(),
+        needs=frozenset({Need.ROOT}),
     ),
     Case(
         "userns-number-beyond",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from taskfold.conformance.case import NOP, TOML, Case, Expect, counted, facts, holds, refused, script, task
+from taskfold.conformance.case import NOP, TOML, Case, Expect, Need, counted, facts, holds, refused, script, task
 from taskfold.conformance.cases.environment import ONE, config_map, has, secret, toml
 
 SOURCE = "seed: Environment variables and secrets"
@@ -214,6 +214,7 @@ TOLD = (
         Expect("Succeeded", "1", warns=(WARNING, "both are the image's user")),
         JUDGE,
         (SHAPES,),
+        needs=frozenset({Need.ROOT}),
     ),
 )
 

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from taskfold.conformance.case import NOP, ORACLE, TOML, Case, counted, facts, holds, rewarded, script, task
+from taskfold.conformance.case import NOP, ORACLE, TOML, Case, Need, counted, facts, holds, rewarded, script, task
 
 TRAJECTORY = "/logs/agent/trajectory.json"
 ATIF = "C24"
@@ -70,6 +70,7 @@ OWN = (
         task(facts(taken=TAKEN, same=f"cmp {TRAJECTORY} kept", owner=f'[ "$(stat -c %u {TRAJECTORY})" = 0 ]')),
         script(writes(own()) + f"cp {TRAJECTORY} kept"),
         holds(absent=("warnings.0",)),
+        needs=frozenset({Need.ROOT}),
     ),
     Case(
         "transcript-of-an-older-version",

@@ -253,6 +253,7 @@ SHARED = (
             f'echo -n served > page.txt; python3 -c "{SERVER}" & sleep 600 & echo $! > pid'
         ),
         holds(outcome="Succeeded", status={"verifier.mode": "shared"}),
+        needs=frozenset({Need.ROOT}),
     ),
     Case(
         "shared-agent-that-prints-on",
