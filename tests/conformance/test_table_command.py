@@ -31,7 +31,7 @@ def test_what_holds_ends_with_0_and_is_not_run_again(
     text, progress = first.communicate(timeout=100)
     assert first.returncode == 0, progress
     document = json.loads(text)
-    assert document["counts"] == {"passed": 1, "failed": 0, "skipped": 1, "stopped": 0}
+    assert document["counts"] == {"passed": 1, "failed": 0, "skipped": 1, "refused": 0, "stopped": 0}
     notes = {result["id"]: result["notes"] for result in document["results"]}
     assert notes == {"reward-json-odd-names": [], "image-no-bash": ["needs test images"]}
     assert document["setting"]["kubernetes"].startswith("v1.")
@@ -54,7 +54,7 @@ def test_what_does_not_hold_ends_with_1_and_says_what(
     text, progress = done.communicate(timeout=100)
     assert done.returncode == 1, progress
     assert "  phase: 'Succeeded' expected, found 'Masked'" in text.splitlines()
-    assert text.splitlines()[-1] == "0 passed, 1 failed, 0 skipped, 0 stopped"
+    assert text.splitlines()[-1] == "0 passed, 1 failed, 0 skipped, 0 refused, 0 stopped"
 
 
 def test_after_an_interrupt_nothing_is_left(

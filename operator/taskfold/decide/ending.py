@@ -41,15 +41,14 @@ def finish(world: RunWorld) -> Plan:
     if world.collected is None:
         reachable = pod is not None and pods.standing(pod) is Standing.READY and pod.uid == _pod_uid(world)
         return Plan(note=_pending("collecting files"), effects=(Collect(prefix or "", reachable),), again=0)
-    unkept = _unkept(world)
+    unkept, took = _unkept(world), _collect_seconds(world)
     if not world.row_stored:
-        return Plan(effects=(StoreRow(prefix or "", unkept),), again=0)
+        return Plan(effects=(StoreRow(prefix or "", unkept, took),), again=0)
     if pod is not None and pod.owner_uid == run.metadata.uid and not _kept(world) and not _stuck(world, pod):
         delete = () if pod.deleting else (DeletePod(pod.name, pod.uid),)
         return Plan(note=_pending(f"removing pod {pod.name}"), effects=delete, again=LOOK_SECONDS)
     notes = [*unkept, *_leftovers(world)]
-    took = world.collected.get("seconds")
-    status = to.timed(status, collect=took if isinstance(took, float) else None)
+    status = to.timed(status, collect=took)
     done = to.warned(status, notes).model_copy(
         update={"complete": True, "completion_time": to.stamp(world.now), "journal": [], "attempts": _closed(world)}
     )
@@ -101,6 +100,11 @@ def _unkept(world: RunWorld) -> tuple[str, ...]:
     """What could not be kept; it is in the row too."""
     error = world.collected.get("error") if world.collected is not None else None
     return (f"not all files could be kept: {error}; the outcome stands",) if error else ()
+
+
+def _collect_seconds(world: RunWorld) -> float | None:
+    seconds = world.collected.get("seconds") if world.collected is not None else None
+    return float(seconds) if isinstance(seconds, int | float) else None
 
 
 def _leftovers(world: RunWorld) -> list[str]:

@@ -124,10 +124,11 @@ class StoreRewards:
 
 @dataclass(frozen=True)
 class StoreRow:
-    """Keep the result document of this attempt, with what is to be said about its files."""
+    """Keep the result document of this attempt, with what is to be said about its files, and how long they took."""
 
     prefix: str
     notes: tuple[str, ...] = ()
+    collect_seconds: float | None = None
 
 
 @dataclass(frozen=True)

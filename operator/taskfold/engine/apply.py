@@ -73,9 +73,10 @@ class Applier:
                 await self._collect(world, prefix, reachable=reachable)
             case plans.StoreResponse(prefix=prefix, response=response):
                 await self._put_once(prefix + responses.RESPONSE, response)
-            case plans.StoreRow(prefix=prefix, notes=notes):
+            case plans.StoreRow(prefix=prefix, notes=notes, collect_seconds=took):
                 row = {**result.document(world.run), **await self._all_rewards(prefix)}
                 row["warnings"] = [*world.run.status.warnings, *notes]
+                row["timings"] = {**world.run.status.timings, **({"collect": took} if took is not None else {})}
                 row["steps"] = await self._all_steps(world, prefix, row["steps"])
                 await self._put_once(prefix + observe.ROW, row)
             case plans.StoreRewards(prefix=prefix, rewards=rewards):
