@@ -10,7 +10,7 @@ NODES  ?= $(or $(TASKFOLD_CLUSTER_NODES),2)
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak scenarios chaos lint unit conformance helper tools cluster images down bench generate lock clean
+.PHONY: help demo test soak scenarios chaos lint pure unit conformance helper tools cluster images down bench generate lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,10 @@ lint: $(STAMP) tools  ## formatters, type checks, import layers, shell scripts, 
 	$(BIN)/lint-imports
 	$(BIN)/python hack/generate.py --check
 	$(BIN)/python hack/lint_shell.py
+
+pure: $(STAMP)  ## the quick part of unit: contract, decisions, builders, the conformance table; less than a minute
+	$(BIN)/pytest -n auto --dist worksteal -m "not cluster" tests/contract tests/api tests/protocol tests/decide tests/build \
+		tests/conformance
 
 unit: $(STAMP) tools  ## tests that need no cluster
 	$(BIN)/pytest -n auto --dist worksteal -m "not cluster and not cluster_lifecycle"

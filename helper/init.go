@@ -42,7 +42,7 @@ func runInit(args []string) error {
 		return err
 	}
 	go supervisor.processes.reapForever()
-	server := &server{supervisor: supervisor, journal: newJournal(), inside: *inside || *anyPid}
+	server := &server{supervisor: supervisor, journal: newJournal(), inside: *inside || *anyPid, files: openFiles()}
 	return server.accept(listener)
 }
 

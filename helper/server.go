@@ -39,7 +39,8 @@ type startMessage struct {
 type server struct {
 	supervisor *supervisor
 	journal    *journal
-	inside     bool // accept processes that were started inside the container (tests)
+	inside     bool   // accept processes that were started inside the container (tests)
+	files      uint64 // that this process could have open when it began
 }
 
 // accept serves connections until the listener fails. Who is at the other end is looked at before anything else, so that
@@ -49,6 +50,9 @@ func (s *server) accept(listener *net.UnixListener) error {
 	phases, waits := make(places, maxConnections), make(places, maxWaits)
 	for {
 		conn, err := listener.AcceptUnix()
+		if errors.Is(err, syscall.EMFILE) && openFiles() < s.files {
+			return errors.New("somebody has lowered this process's limit of open files")
+		}
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) {
 			time.Sleep(100 * time.Millisecond)
 			continue

@@ -56,6 +56,7 @@ class Cause(StrEnum):
     UNREPLACEABLE = "unreplaceable files"
     START_BROKEN = "start of test.sh broken"
     START_STARVED = "start of test.sh starved"
+    HELPERS_KILLED = "helpers killed"
     DISK_FULL = "disk full"
     NOT_COPIED = "files cannot be copied"
     STEP_SETUP = "setup of a later step failed"
@@ -195,6 +196,13 @@ TABLE: Mapping[Cause, Row] = {
         "have broken anything",
         (Stage.VERIFICATION,),
         FailureKind.VERIFIER_ERROR,
+    ),
+    Cause.HELPERS_KILLED: Row(
+        Reason.TAMPERED,
+        Fault.AGENT,
+        "several helpers in a row were killed (exit code 137) in a sandbox that goes on: by a process of the agent's, "
+        "or at the memory limit that it has used up",
+        AT_WORK,
     ),
     Cause.DISK_FULL: Row(
         Reason.DISK_FULL,

@@ -4,6 +4,7 @@ Guarantees: tampering is told only where a shortage or a broken device cannot be
 """
 
 from taskfold.decide.losses import Cause, Loss
+from taskfold.decide.world import PhaseUnreached
 
 NO_ROOM = ("no space left on device", "disk quota exceeded")
 NO_PROOF = (
@@ -16,6 +17,9 @@ NO_PROOF = (
 )
 """Words of the kernel about a shortage or a broken device: nobody altered anything."""
 
+MAX_KILLS = 5
+"""So many helpers are killed in a row by nothing but an agent: a pod that ends kills at most the one that is there."""
+
 
 def unprepared(refusal: str, message: str, whose: str = "the verifier's files") -> Loss:
     """Why the helper could not put files in place after the agent had worked; nothing was started."""
@@ -24,6 +28,14 @@ def unprepared(refusal: str, message: str, whose: str = "the verifier's files") 
     if refusal == "Prepare" and not any(words in message for words in NO_PROOF):
         return Loss(Cause.UNREPLACEABLE, f"the sandbox cannot be made ready for {whose}: {message}")
     return Loss(Cause.NOT_COPIED, f"{whose} could not be copied into the sandbox: {message}")
+
+
+def killed(report: PhaseUnreached) -> Loss | None:
+    """Nobody outside of a sandbox that goes on kills single processes in it again and again."""
+    if report.killed < MAX_KILLS:
+        return None
+    text = f"{report.killed} helpers in a row were killed in the sandbox, by what the agent left or at its memory limit"
+    return Loss(Cause.HELPERS_KILLED, text)
 
 
 def proves_tampering(error: str | None) -> bool:

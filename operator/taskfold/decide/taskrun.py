@@ -32,6 +32,7 @@ from taskfold.decide import (
     programs,
     sandbox,
     seed,
+    starts,
     steps,
     waiting,
 )
@@ -218,6 +219,8 @@ def _work(world: RunWorld) -> Plan:
             return _worked(world, result, entry.nonce)
         case PhaseRefused(reason=reason, message=message):
             return steps.refused(world, reason, message)
+        case PhaseUnreached() as report if (lost := starts.killed(report)) is not None:
+            return attempts.lose(world, lost, Stage.AGENT)
         case (PhaseActive() | PhaseWaiting() | PhaseUnreached()) as report if sandbox.unanswered(world, report, limit):
             text = "the agent's phase gave no result until the operator's own deadline, well after its limit"
             return attempts.lose(world, Loss(Cause.NO_RESULT, text), Stage.AGENT)

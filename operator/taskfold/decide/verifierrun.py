@@ -155,6 +155,8 @@ def _await_phase(world: VerifierWorld, entry: JournalEntry) -> Plan | None:
     match world.phases.get(entry.nonce):
         case PhaseRefused(reason=reason, message=message):
             return _mask(world, starts.unprepared(reason, message))
+        case PhaseUnreached() as report if (lost := starts.killed(report)) is not None:
+            return _mask(world, lost)
         case (PhaseActive() | PhaseWaiting() | PhaseUnreached()) as report if waited > allowed and report.asked > grace:
             text = "the verifier gave no result until the operator's own deadline, well after its limit"
             return _mask(world, Loss(Cause.NO_RESULT, text))

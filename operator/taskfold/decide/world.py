@@ -76,13 +76,15 @@ class PhaseRefused:
 class PhaseUnreached:
     """The sandbox could not be reached, or the answer was lost. Whether it started is not known.
 
-    `retry_in`: seconds until the next try. `asked`: seconds since this process first asked.
+    `retry_in`: seconds until the next try. `asked`: seconds since this process first asked. `killed`: how many helpers
+    were killed in the sandbox since one came to its end.
     """
 
     message: str
     failures: int
     retry_in: float
     asked: float = 0.0
+    killed: int = 0
 
 
 PhaseReport = PhaseActive | PhaseWaiting | PhaseDone | PhaseRefused | PhaseUnreached

@@ -36,6 +36,10 @@ RETRIES_PER_SECOND = 20.0
 """When many connections break at once, about so many come back in a second."""
 LOOK_FIRST = 5.0
 """Pause before the first look at a phase that nothing signals; it doubles up to the setting's."""
+KILLED = 137
+"""How a helper ends that gets SIGKILL."""
+KILLED_EARLY = ("procReady not received", "failed to sync with child", "write init-p: broken pipe")
+"""runc's words for a process that was gone before it had become the helper, and did not say why."""
 STARTED_DELAY = 0.5
 """A phase that ends sooner needs no status that says it runs."""
 
@@ -50,6 +54,8 @@ class _Phase:
     task: "asyncio.Task[None] | None" = None
     report: PhaseReport = field(default_factory=PhaseActive)
     failures: int = 0
+    killed: int = 0
+    """Helpers that were killed in the sandbox since one came to its end."""
     looks: int = 0
     due_at: float = 0.0
     """When to try again, or to look again."""
@@ -86,7 +92,7 @@ class Activities:
         left, asked = max(0.0, phase.due_at - now), now - phase.asked_at
         match phase.report:
             case PhaseUnreached(message=message):
-                return PhaseUnreached(message, phase.failures, left, asked)
+                return PhaseUnreached(message, phase.failures, left, asked, phase.killed)
             case PhaseWaiting(started_at=started_at):
                 return PhaseWaiting(started_at, left, phase.signal, phase.signalled, now - phase.looked_at, asked)
             case PhaseActive(started_at=started_at):
@@ -162,6 +168,7 @@ class Activities:
         try:
             found = await exchange(on_started)
             self._reached(nonce, phase)
+            phase.killed = 0  # not before: a helper may be killed whenever it has said that the phase goes on
             if isinstance(found, Going):
                 self._rest(nonce, phase, found.started_at)
             else:
@@ -204,6 +211,7 @@ class Activities:
     def _unreached(self, nonce: str, phase: _Phase, failure: Exception) -> float:
         """Full jitter: any moment until a limit that grows with every failure, and with how many are cut off."""
         phase.failures += 1
+        phase.killed += _killed(failure)
         self._broken.add(nonce)
         alone = RETRY_FIRST * 2.0 ** min(phase.failures - 1, 20)
         window = max(min(alone, RETRY_LIMIT), len(self._broken) / RETRIES_PER_SECOND)
@@ -211,3 +219,14 @@ class Activities:
         phase.due_at = asyncio.get_running_loop().time() + delay
         phase.report = PhaseUnreached(str(failure) or type(failure).__name__, phase.failures, delay)
         return delay
+
+
+def _killed(failure: Exception) -> bool:
+    """Whether the helper was killed in the sandbox, which goes on."""
+    match failure:
+        case errors.HelperFailed(code=code):
+            return code == KILLED
+        case errors.StartFailed(problem=problem):
+            return any(words in problem for words in KILLED_EARLY)
+        case _:
+            return False

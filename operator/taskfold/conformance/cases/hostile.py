@@ -7,7 +7,7 @@ and a reward that a process of the verifier's own user changes while test.sh run
 from __future__ import annotations
 
 from taskfold.conformance.case import TOML, Case, Need, counted, facts, holds, rewarded, script, soon, task
-from taskfold.conformance.cases.losses import both
+from taskfold.conformance.cases.losses import KILLS
 
 WAY, TOOLS, PROCESSES = "C19", "C29", "docs: security"
 ROOT = frozenset({Need.ROOT})
@@ -92,13 +92,13 @@ FAKE = "printf '#!/bin/sh\\necho 1 > /logs/verifier/reward.txt\\n'"
 REPLACED = (
     Case(
         "hostile-tools-before-the-images",
-        "programs named timeout, tar, gzip and find that come first in PATH, or stand in their place, serve nobody: the "
-        "limit is kept, and what they would write is no reward",
+        "programs named timeout, tar, gzip and find that come first in PATH, or stand in their place, serve nobody: "
+        "the limit is kept, and what they would write is no reward",
         TOOLS,
         task("sleep 1000\n", toml=TOML + "[verifier]\ntimeout_sec = 2.0\n"),
         script(
-            f"for t in timeout tar gzip find; do for d in /usr/local/sbin /usr/bin\ndo {FAKE} > $d/$t; chmod 755 $d/$t\n"
-            "done; done; [ $(command -v tar) = /usr/local/sbin/tar ]"
+            "for t in timeout tar gzip find; do for d in /usr/local/sbin /usr/bin; do\n"
+            f"{FAKE} > $d/$t; chmod 755 $d/$t; done; done; [ $(command -v tar) = /usr/local/sbin/tar ]"
         ),
         counted("harbor:verifier_timeout", "VerifierTimedOut", outcome="Succeeded"),
         needs=ROOT,
@@ -145,7 +145,8 @@ REPLACED = (
             )
         ),
         script(
-            "echo 'touch /app/sourced' > /app/rc; for f in ~/.bashrc ~/.profile ~/.bash_profile\ndo cp /app/rc $f; done\n"
+            "echo 'touch /app/sourced' > /app/rc\n"
+            "for f in ~/.bashrc ~/.profile ~/.bash_profile; do cp /app/rc $f; done\n"
             "export LD_PRELOAD=/app/x.so LD_LIBRARY_PATH=/app BASH_ENV=/app/rc ENV=/app/rc PYTHONPATH=/app "
             "PATH=/app:$PATH\n(while sleep 0.1; do :; done) & echo LD_PRELOAD=/app/x.so > /etc/environment || true"
         ),
@@ -184,7 +185,8 @@ def talk():
 def phase():
     run = b'{"name": "x", "argv": ["true"]}'
     request = b'{"protocol": 1, "nonce": "%s", "phase": "verify", "runs": [%s]}' % (b"ab" * 16, run)
-    return subprocess.run(["/.taskfold/helper", "phase"], input=frame(request), capture_output=True, timeout=30).stdout
+    done = subprocess.run(["/.taskfold/helper", "phase"], input=frame(request), capture_output=True, timeout=30)
+    return done.stdout
 attempt("memory of the first process", lambda: open("/proc/1/mem", "rb+"))
 attempt("environment of the first process", lambda: open("/proc/1/environ", "rb").read(1))
 attempt("descriptors of the first process", lambda: os.listdir("/proc/1/fd") and open("/proc/1/fd/1", "wb"))
@@ -192,7 +194,8 @@ attempt("ptrace", lambda: libc.ptrace(0x4206, 1, 0, 0))
 attempt("mount", lambda: libc.mount(b"/tmp", b"/.taskfold", None, 4096, None))
 attempt("the program", lambda: open("/.taskfold/helper", "rb+"))
 attempt("a program beside it", lambda: open("/.taskfold/planted", "wb"))
-attempt("freezer", lambda: open("/sys/fs/cgroup/cgroup.freeze", "w").write("1"))
+for freezer in ("/sys/fs/cgroup/cgroup.freeze", "/sys/fs/cgroup/freezer/freezer.state"):
+    attempt(freezer, lambda: open(freezer, "rb+"))
 attempt("another voice of the first process", lambda: socket.socket(socket.AF_UNIX).bind(b"\\0taskfold/main"))
 attempt("the journal", talk)
 attempt("the journal, by the helper", phase)
@@ -225,7 +228,7 @@ open("/tmp/opened", "w").write(str(opened))
 """
 
 BESIDE = """
-import os, signal, sys, time
+import os, resource, time
 def found():
     for each in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -246,9 +249,10 @@ attempt("read tests", lambda: open("/tests/secret.txt").read())
 attempt("read variables", lambda: open(f"/proc/{test}/environ", "rb").read())
 attempt("open memory", lambda: open(f"/proc/{test}/mem", "rb+"))
 attempt("write reward", lambda: open("/logs/verifier/reward.txt", "w").write("1"))
-attempt("move logs", lambda: os.rename("/logs/verifier", "/logs/other"))
+attempt("write logs", lambda: open("/logs/planted", "w"))
 attempt("write tests", lambda: open("/tests/test.sh", "a"))
 attempt("signal", lambda: os.kill(test, 0))
+attempt("limits of the first process", lambda: resource.prlimit(1, resource.RLIMIT_NOFILE))
 attempt("first process", lambda: open("/proc/1/mem", "rb"))
 open("/tmp/did", "w").write(", ".join(did))
 """
@@ -261,24 +265,12 @@ def reach(did: str) -> str:
     return begun + facts(did=soon("[ -s /tmp/did ]") + f'; cat /tmp/did; [ "$(cat /tmp/did)" = "{did}" ]')
 
 
-KILLS = """
-import os, time
-def outside():
-    for each in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            fields = open(f"/proc/{each}/stat").read().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if fields[1] == "0" and each != "1":
-            yield int(each)
-"""
+STOPPING = (
+    LEFT_BEHIND[: LEFT_BEHIND.index("did = []")] + "os.kill(test, 9)\n" + LEFT_BEHIND[LEFT_BEHIND.index("EOF\n") :]
+)
+
 KILL_ONCE = (
     f"cat > /tmp/kill.py <<'EOF'\n{KILLS}for each in outside():\n    os.kill(each, 9)\nEOF\npython3 /tmp/kill.py\n"
-)
-KILL_ALWAYS = (
-    f"cat > /tmp/kill.py <<'EOF'\n{KILLS}open('/tmp/ready', 'w')\nwhile True:\n    for each in outside():\n"
-    "        try:\n            os.kill(each, 9)\n        except OSError:\n            pass\nEOF\n"
-    "python3 /tmp/kill.py & until [ -e /tmp/ready ]; do sleep 0.05; done\n"
 )
 AGAIN = "(n=0; while :; do echo 1 > /logs/verifier/reward.txt; n=$((n+1)); echo $n > /tmp/tries; sleep 0.02; done) "
 AGAIN += "> /dev/null 2>&1 &"
@@ -310,11 +302,12 @@ RUNNING = (
     ),
     Case(
         "hostile-rewrites-as-the-same-user",
-        "a process of the verifier's own user can change the reward until test.sh has ended: shared mode cannot prevent "
-        "it",
+        "a process of the verifier's own user can change the reward until test.sh has ended: shared mode cannot "
+        "prevent it",
         PROCESSES,
         task(
-            "cd /logs/verifier; echo 0 > reward.txt\nfor _ in $(seq 600); do grep -qx 1 reward.txt && break; sleep 0.1\ndone\n"
+            "cd /logs/verifier; echo 0 > reward.txt\n"
+            "for _ in $(seq 600); do grep -qx 1 reward.txt && break; sleep 0.1; done\n"
         ),
         script(AGAIN),
         rewarded("1"),
@@ -335,10 +328,13 @@ RUNNING = (
     ),
     Case(
         "hostile-beside-as-root",
-        "a root process beside test.sh can do everything to it, and nothing to the first process",
+        "a root process beside test.sh can do everything to it; of the first process it reaches the limits only",
         PROCESSES,
         task(
-            reach("read tests, read variables, open memory, write reward, write tests, signal"),
+            reach(
+                "read tests, read variables, open memory, write reward, write logs, write tests, signal, "
+                "limits of the first process"
+            ),
             **{"tests/secret.txt": "x"},
         ),
         script(LEFT_BEHIND),
@@ -372,44 +368,9 @@ RUNNING = (
         "a test.sh that the agent's process kills before it wrote a reward is a missing reward, never a pass",
         PROCESSES,
         task("touch /logs/verifier/begun; sleep 1000\n"),
-        script(
-            LEFT_BEHIND.replace("os.kill(test, 0)", "os.kill(test, 9)")
-            .replace('attempt("write reward"', 'None and attempt("write reward"')
-            .replace('attempt("move', 'None and attempt("move')
-        ),
+        script(STOPPING),
         counted("harbor:missing_reward", "RewardMissing"),
     ),
 )
 
-LOSSES = (
-    *both(
-        "hostile-limits-files",
-        "an agent that leaves the first process no descriptors",
-        ("verifier_error", "VerifierStartFailed", "verification"),
-        "prlimit --pid 1 --nofile=3:3",
-    ),
-    *both(
-        "hostile-limits-memory",
-        "an agent that leaves the first process no memory ends it",
-        ("provider_unavailable", "SandboxEnded", "agent"),
-        "prlimit --pid 1 --as=1:1; sleep 5",
-    ),
-    *both(
-        "hostile-kills-every-helper",
-        "an agent that kills whatever is put into its sandbox, for ever",
-        ("provider_unavailable", "DeadlineExceeded", "verification"),
-        KILL_ALWAYS,
-        verifier={"timeoutSeconds": 5},
-    ),
-    *both(
-        "hostile-refills-tests",
-        "an agent that fills /tests faster than it is emptied",
-        ("provider_unavailable", "Tampered", "verification"),
-        "cat > /tmp/fill.py <<'EOF'\nimport os\nn = 0\nwhile True:\n    n += 1\n    try:\n"
-        "        os.makedirs('/tests/a', exist_ok=True)\n        open(f'/tests/a/{n}', 'w').close()\n"
-        "    except OSError:\n        pass\nEOF\n"
-        "for i in 1 2; do python3 /tmp/fill.py & done; sleep 1",
-    ),
-)
-
-CASES: tuple[Case, ...] = (*IN_THE_WAY, *REPLACED, *RUNNING, *LOSSES)
+CASES: tuple[Case, ...] = (*IN_THE_WAY, *REPLACED, *RUNNING)
