@@ -73,6 +73,7 @@ IN_THE_WAY = (
         task(facts(**UNTOUCHED, **TRAJECTORY)),
         script(OUTSIDE + "ln -sf /tests/test.sh /logs/agent/trajectory.json"),
         holds(),
+        needs=ROOT,
     ),
     Case(
         "hostile-trajectory-again-and-again",
@@ -84,6 +85,7 @@ IN_THE_WAY = (
             "until [ -L /logs/agent/trajectory.json ]; do sleep 0.05; done"
         ),
         holds(),
+        needs=ROOT,
     ),
 )
 
