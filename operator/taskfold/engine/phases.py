@@ -140,7 +140,8 @@ class Phases:
         if not looks and not any(entry.nonce == nonce and entry.started_at is not None for entry in journal):
             return None
         # A look only asks whether the phase is done. One that follows a signal, or a break, expects the end.
-        stay = sandboxes.MOMENT_SECONDS if looks and signal is not Signal.GIVEN else self._stay
+        expected = not looks or signal is Signal.GIVEN
+        stay = max(self._stay, sandboxes.MOMENT_SECONDS) if expected else sandboxes.MOMENT_SECONDS
         return _Attach(PhaseRequest(nonce, phase.value, attach_only=True, keep=True), stay)
 
     @property
