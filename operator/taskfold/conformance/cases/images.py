@@ -393,7 +393,7 @@ OVERLAYS = (
     one(
         "overlay-over-build-timeout",
         "build_timeout_sec bounds all RUN lines together.",
-        image(ONE, f"FROM {PYTHON_IMAGE}\nRUN sleep 600\n", "build_timeout_sec = 8\n"),
+        image(ONE, f"FROM {PYTHON_IMAGE}\nRUN sleep 600\n", "build_timeout_sec = 20\n"),
         failed("RunLineFailed", "line 2: RUN sleep 600 was killed at its limit"),
         source="task.toml: environment.build_timeout_sec",
         needs=ROOT,
