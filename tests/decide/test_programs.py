@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.decide import worlds
 
+from taskfold.api import agent as agents
 from taskfold.decide import programs
 
 ENDS = {
@@ -39,3 +40,24 @@ def test_what_the_memory_limit_killed_is_noted(count):
     notes = programs.oom_notes(worlds.program("agent", oom_kills=count))
     assert len(notes) == min(count, 1)
     assert all(f"killed {count} process(es) while agent ran" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "refused"),
+    [
+        ("run", "x" * 131_071, False),
+        ("run", "x" * 131_072, True),
+        ("install", "x" * 131_072, True),
+        ("run", "ä" * 65_536, True),
+        ("run", "ä" * 65_535, False),
+    ],
+    ids=["the longest", "one more", "the installation", "bytes count", "as many bytes as fit"],
+)
+def test_a_script_that_the_kernel_does_not_take_is_named_with_its_size(field, text, refused):
+    found = programs.oversized(agents.ScriptAgent.model_validate({"run": "true", field: text}))
+    assert (found is not None) is refused
+    assert found is None or found.startswith(f"spec.agent.script.{field} has 131,072 bytes")
+
+
+def test_other_agents_have_no_script():
+    assert programs.oversized(None) is None

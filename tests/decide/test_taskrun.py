@@ -79,6 +79,10 @@ REFUSALS = {
         Reason.UNSUPPORTED_FIELD,
     ),
     "broken task": ({"admission": Refusal("InvalidTask", "broken")}, Reason.INVALID_TASK),
+    "a script that no shell takes": (
+        {"agent": {"script": {"run": "ä" * 65_536}}, "admission": ADMISSION},
+        Reason.INVALID_SPEC,
+    ),
     "oracle without a solution": (
         {
             "admission": Admission(

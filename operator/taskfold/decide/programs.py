@@ -1,9 +1,26 @@
 """How a program in a sandbox ended, in words."""
 
+from taskfold.api.agent import ScriptAgent
 from taskfold.protocol.phase import RunResult
+
+ARGUMENT_BYTES = 131_072
+"""What Linux takes as one argument of a program, the NUL at its end included."""
 
 TAIL_CHARACTERS = 600
 """How much of a program's output a message quotes."""
+
+
+def oversized(script: ScriptAgent | None) -> str | None:
+    """Which text of a script agent no program could be started with: the schema counts characters, the kernel bytes."""
+    texts = {"spec.agent.script.install": script.install, "spec.agent.script.run": script.run} if script else {}
+    for field, text in texts.items():
+        size = len((text or "").encode())
+        if size >= ARGUMENT_BYTES:
+            return (
+                f"{field} has {size:,} bytes, and a shell takes a script of at most {ARGUMENT_BYTES - 1:,}. Put the "
+                "rest into the task's image, or have the script read it from somewhere."
+            )
+    return None
 
 
 def ended_how(run: RunResult) -> str:

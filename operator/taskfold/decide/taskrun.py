@@ -159,7 +159,7 @@ def _admit(world: RunWorld) -> Plan:
             "or change the agent."
         )
         return ending.refuse(world, Reason.INVALID_TASK, problem)
-    unfit = external.refusal(run, task)
+    unfit = external.refusal(run, task) or programs.oversized(run.spec.agent.script)
     if unfit is not None:
         return ending.refuse(world, Reason.INVALID_SPEC, unfit)
     exposed = exposure.refusal(run, task, world.settings)
