@@ -113,14 +113,8 @@ async def _finish_alone(
 
 async def _external(connection: cluster.Connection, name: str) -> clients.Run:
     """The run, which somebody outside may work on."""
-    try:
+    with cluster.named(connection, name):
         run = await clients.Client(connection.client, connection.login, connection.namespace).get(name)
-    except errors.NotFound as error:
-        if not error.details.get("name"):
-            raise
-        look = f"kubectl --namespace {connection.namespace} get taskruns"
-        text = f"there is no TaskRun {name} in namespace {connection.namespace}. See: {look}"
-        raise exits.Refused("NotFound", text) from None
     agent = run.last.spec.agent
     if agent.external is None:
         text = f"TaskRun {name} has the agent {agent.name}, which works by itself. Make one with `--agent external`."

@@ -5,7 +5,7 @@ later), with what to type next. Never shows a credential.
 """
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from taskfold.cli import exits
@@ -79,3 +79,16 @@ def explained(error: errors.EffectError) -> Exception:
 
 def _namespace(error: errors.NotFound) -> bool:
     return error.details.get("kind") == "namespaces" or error.problem.startswith('namespaces "')
+
+
+@contextlib.contextmanager
+def named(connection: Connection, name: str) -> Iterator[None]:
+    """Ask for the TaskRun of this name inside. Refused, with the command that lists them, if there is none."""
+    try:
+        yield
+    except errors.NotFound as error:
+        if not error.details.get("name"):
+            raise
+        look = f"kubectl --namespace {connection.namespace} get taskruns"
+        text = f"there is no TaskRun {name} in namespace {connection.namespace}. See: {look}"
+        raise exits.Refused("NotFound", text) from None

@@ -56,14 +56,8 @@ def logs(
 async def _copy(name: str, target: cluster.Target, folder: Path) -> list[str]:
     """/logs of the run's pod into `folder`; what is missing there."""
     async with cluster.connect(target) as connection:
-        try:
+        with cluster.named(connection, name):
             run = TaskRun.parse(await connection.client.get(api.TASKRUNS, connection.namespace, name))
-        except errors.NotFound as error:
-            if not error.details.get("name"):
-                raise
-            look = f"kubectl --namespace {connection.namespace} get taskruns"
-            text = f"there is no TaskRun {name} in namespace {connection.namespace}. See: {look}"
-            raise exits.Refused("NotFound", text) from None
         pin = await _pin(connection, run)
         sink = sinks.ToDirectory(folder, max_bytes=TOTAL_BYTES, max_entries=ENTRIES)
         sandbox = sandboxes.Sandbox(execs.Exec(connection.client), pin)
