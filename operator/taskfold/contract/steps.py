@@ -47,7 +47,15 @@ def turn(task: Task, number: int) -> Task:
         return task
     step = task.steps[number]
     config = task.config.model_copy(update={"agent": step.config.agent, "verifier": step.config.verifier})
-    return replace(task, instruction=step.instruction, solution=step.solution, config=config, step=step)
+    return replace(
+        task,
+        instruction=step.instruction,
+        solution=step.solution,
+        config=config,
+        step=step,
+        artifacts=step.artifacts,
+        separate=step.separate,
+    )
 
 
 def named(task: Task, name: str) -> Task | None:

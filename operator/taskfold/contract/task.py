@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from taskfold.contract import dockerfile
+from taskfold.contract.tables import EnvironmentTable
 from taskfold.contract.task_toml import StepTable, TaskToml
 
 
@@ -47,6 +48,32 @@ class ImageSource:
 
 
 @dataclass(frozen=True)
+class Artifact:
+    """What is taken out of the agent's sandbox.
+
+    `source`: normalised; absolute, or relative to the working directory of `main`. `destination`: relative path among
+    the kept artifacts. `exclude`: patterns as tar's `--exclude` takes them, for folders.
+    """
+
+    source: str
+    destination: str
+    exclude: tuple[str, ...] = ()
+    service: str = "main"
+
+
+@dataclass(frozen=True)
+class Separate:
+    """The sandbox of a separate verifier (seed "Shared and separate verification").
+
+    `environment`: whose env, workdir and resources it has. `own`: that is [verifier.environment], not [environment].
+    """
+
+    image: ImageSource
+    environment: EnvironmentTable
+    own: bool
+
+
+@dataclass(frozen=True)
 class Step:
     """One turn of a multi-step task. The paths are those of the folder.
 
@@ -61,6 +88,9 @@ class Step:
     setup: bool = False
     tests: bool = False
     solution: Solution | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    """The task's, with the step's own appended."""
+    separate: Separate | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +100,8 @@ class Task:
     `instruction`: "" in a multi-step task, whose steps have their own. `config`: task.toml with the dataset's
     overrides and multipliers applied. `data`: task_data.json, None without one. `inputs`: sidecar inputs that the
     dataset declares. `steps`: the turns of a multi-step task, in order. `step`: this is not the whole task but one turn
-    of it (`steps.turn`).
+    of it (`steps.turn`). `artifacts`: in order, `/logs/artifacts` first unless it is declared. `separate`: where the
+    verifier works, None in shared mode; of a multi-step task that of its steps counts.
     """
 
     id: str
@@ -84,6 +115,8 @@ class Task:
     inputs: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
     step: Step | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    separate: Separate | None = None
 
     @property
     def has_solution(self) -> bool:
