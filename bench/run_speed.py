@@ -1,10 +1,11 @@
 """What the operator costs over the floor: time to the reward, throughput, calls, bytes and memory.
 
-    python -m bench.run_speed [--pairs 20] [--runs 20] [--at-a-time 4] [--rounds 2] [--soak] [--json FILE]
+    python -m bench.run_speed [--mode shared|separate] [--pairs 20] [--runs 20] [--at-a-time 4] [--rounds 2] [--soak]
 
-A trivial run in shared mode through an operator that runs beside this program, in turn with `bench.floor`: one trial
+A trivial run through an operator that runs beside this program, in turn with `bench.floor`: one trial
 of the floor, one run, and so on, each after the other's pod is gone, so that both meet the same machine. The time of a
-run is from the create call to the watch event that has `status.reward`.
+run is from the create call to the watch event that has `status.reward`. In mode separate /app is carried to the
+verifier, and the floor is the `overlap` of `bench.floor`: the second pod is made while the first stops.
 """
 
 import argparse
@@ -58,10 +59,11 @@ class CountedOperator(harness.Operator):
 class Runs:
     """TaskRuns of one namespace, timed from outside."""
 
-    def __init__(self, kube: Kube, namespace: str, prefix: str) -> None:
+    def __init__(self, kube: Kube, namespace: str, prefix: str, mode: str) -> None:
         self._kube = kube
         self._path = f"{GROUP}/{namespace}/taskruns"
         self._prefix = prefix
+        self._mode = mode
         self._numbers = itertools.count(1)
         self._rewards: dict[str, asyncio.Future[float]] = {}
         self._complete: dict[str, asyncio.Event] = {}
@@ -78,7 +80,7 @@ class Runs:
         self._rewards[name] = asyncio.get_running_loop().create_future()
         self._complete[name] = asyncio.Event()
         began = time.monotonic()
-        await self._kube.request("POST", self._path, _taskrun(name))
+        await self._kube.request("POST", self._path, _taskrun(name, self._mode))
         async with asyncio.timeout(180):
             seen = await self._rewards[name]
         return seen - began, name
@@ -101,9 +103,11 @@ class Runs:
             self._complete[name].set()
 
 
-def _taskrun(name: str) -> Json:
+def _taskrun(name: str, mode: str) -> Json:
     files = harness.task(solve=floor.SOLVE.split("\n", 1)[1], test=floor.TEST.split("\n", 1)[1])
     spec = harness.spec(files, harness.ORACLE)
+    if mode == "separate":
+        spec |= {"verifier": {"mode": mode}, "artifacts": [{"source": "/app"}]}
     return {"apiVersion": "taskfold.dev/v1alpha1", "kind": "TaskRun", "metadata": {"name": name}, "spec": spec}
 
 
@@ -122,11 +126,13 @@ class Bench:
             operator.start()
             await asyncio.to_thread(operator.ready)
             try:
-                hand, with_volume = floor.Floor(kube, space), floor.Floor(kube, space, volume=True)
+                mode = "shared" if self.options.mode == "shared" else "overlap"
+                hand = floor.Floor(kube, space, mode=mode)
+                with_volume = floor.Floor(kube, space, mode=mode, volume=True)
                 async with (
                     hand.watching(),
                     with_volume.watching(),
-                    Runs(kube, space, "run").watching() as runs,
+                    Runs(kube, space, "run", self.options.mode).watching() as runs,
                 ):
                     self.found["rss_idle_mib"] = operator.rss() / 2**20
                     await self._pairs(hand, with_volume, runs)
@@ -205,7 +211,7 @@ class Bench:
             operator.start()
             await asyncio.to_thread(operator.ready)
             try:
-                async with Runs(kube, space, "counted").watching() as runs:
+                async with Runs(kube, space, "counted", self.options.mode).watching() as runs:
                     await self._many(runs, 1, 1)  # the image's record
                     before, sent, received = operator.counters(), moved.sent, moved.received
                     await self._many(runs, COUNTED_RUNS, 1)
@@ -232,6 +238,7 @@ class Bench:
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mode", choices=["shared", "separate"], default="shared")
     parser.add_argument("--pairs", type=int, default=20, help="pairs of one trial of the floor and one run")
     parser.add_argument("--runs", type=int, default=20, help="runs of one round of the throughput")
     parser.add_argument("--at-a-time", type=int, default=4)

@@ -20,12 +20,15 @@ const maxLinks = 40
 // follower walks a path as the kernel would, from descriptor to descriptor, and makes the folders that are missing,
 // also behind a link that leads nowhere yet. It removes nothing: what is no folder is the image's, and an error.
 type follower struct {
-	fd      int      // the folder reached
-	at      string   // its path, for people
-	left    []string // components to go
-	links   int      // followed so far
-	trusted bool     // only links of root's, or of our own, are followed
-	created bool     // the folder reached was made here
+	fd      int                                 // the folder reached
+	at      string                              // its path, for people
+	left    []string                            // components to go
+	links   int                                 // followed so far
+	trusted bool                                // only links of root's, or of our own, are followed
+	make    bool                                // what is missing
+	created bool                                // the folder reached was made here
+	regular bool                                // the end is a regular file: only without make, where it is no error
+	check   func(where string, link bool) error // of each step, before it is taken; nil: none
 }
 
 // followPath opens the folder at an absolute path. created: it was not there; it is 0755 and ours then.
@@ -40,32 +43,74 @@ func follow(name string, trusted bool) (fd int, created bool, err error) {
 	if err != nil {
 		return -1, false, err
 	}
-	root, err := openRoot()
-	if err != nil {
+	f := &follower{left: parts, trusted: trusted, make: true}
+	if err := f.walk(); err != nil {
 		return -1, false, err
 	}
-	f := &follower{fd: root, at: "/", left: parts, trusted: trusted}
+	return f.fd, f.created, nil
+}
+
+// followsToRegular tells whether a path leads to a regular file, along links of root's or ours.
+func followsToRegular(name string) bool {
+	parts, err := splitPath(name)
+	if err != nil {
+		return false
+	}
+	f := &follower{left: parts, trusted: true}
+	if f.walk() != nil {
+		return false
+	}
+	syscall.Close(f.fd)
+	return f.regular
+}
+
+// whereLeads is the path of the same thing without a link on the way, as far as there is anything.
+func whereLeads(name string) string {
+	parts, err := splitPath(name)
+	if err != nil {
+		return name
+	}
+	f := &follower{left: parts}
+	if f.walk() == nil {
+		syscall.Close(f.fd)
+	}
+	return path.Join(append([]string{f.at}, f.left...)...)
+}
+
+// walk goes from the root of the container to the end. On an error fd is closed, and left has what was not reached.
+func (f *follower) walk() error {
+	root, err := openRoot()
+	if err != nil {
+		return err
+	}
+	f.fd, f.at = root, "/"
 	for len(f.left) > 0 {
 		next := f.left[0]
 		f.left = f.left[1:]
 		if err := f.step(next); err != nil {
 			syscall.Close(f.fd)
-			return -1, false, err
+			f.left = append([]string{next}, f.left...)
+			return err
 		}
 	}
-	return f.fd, f.created, nil
+	return nil
 }
 
 // step goes on to name, which may be ".." in the target of a link.
 func (f *follower) step(name string) error {
 	where := path.Join(f.at, name)
 	f.created = false
+	if f.check != nil {
+		if err := f.check(where, false); err != nil {
+			return err
+		}
+	}
 	for range maxAttempts {
 		fd, err := openat(f.fd, name, oPath|syscall.O_NOFOLLOW, 0)
 		if err == nil {
 			return f.take(fd, where)
 		}
-		if err != syscall.ENOENT {
+		if err != syscall.ENOENT || !f.make {
 			return fmt.Errorf("%q: %w", where, err)
 		}
 		err = mkdirat(f.fd, name, 0o755)
@@ -93,12 +138,24 @@ func (f *follower) take(fd int, where string) error {
 			syscall.Close(fd)
 			return fmt.Errorf("%q is a link of user %d, which is not followed", where, stat.Uid)
 		}
+		if f.check != nil {
+			if err := f.check(where, true); err != nil {
+				syscall.Close(fd)
+				return err
+			}
+		}
 		target, err := readlinkat(fd, "")
 		syscall.Close(fd)
 		if err != nil {
 			return fmt.Errorf("%q: %w", where, err)
 		}
 		return f.follow(target, where)
+	case syscall.S_IFREG:
+		if !f.make && len(f.left) == 0 {
+			f.move(fd, where)
+			f.regular = true
+			return nil
+		}
 	}
 	syscall.Close(fd)
 	return fmt.Errorf("%q is not a folder, and is left as it is", where)

@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 )
 
 const (
 	maxListed     = 100  // entries of a list of skipped or changed things
-	maxListedPath = 1024 // bytes of a path in it
+	maxListedPath = 1024 // bytes of a path in it, as it is
 	maxRoots      = 1024
 	// Values to scrub. A shorter one would blot out what is no secret.
 	minScrub      = 8
@@ -17,10 +18,11 @@ const (
 	maxScrubBytes = 512 << 10 // together
 )
 
-// skippedList names what an archive left out: the first maxListed, and how many in all.
+// skippedList names what an archive left out: the first maxListed, as far as there is room, and how many in all.
 type skippedList struct {
 	Skipped      []skippedEntry `json:"skipped"`
 	SkippedCount int64          `json:"skippedCount"`
+	room         *listRoom
 }
 
 type skippedEntry struct {
@@ -31,7 +33,9 @@ type skippedEntry struct {
 func (s *skippedList) add(path, reason string) {
 	s.SkippedCount++
 	if len(s.Skipped) < maxListed {
-		s.Skipped = append(s.Skipped, skippedEntry{path[:min(len(path), maxListedPath)], reason})
+		if text, ok := s.room.take(path); ok {
+			s.Skipped = append(s.Skipped, skippedEntry{text, reason})
+		}
 	}
 }
 
@@ -44,22 +48,26 @@ type packRequest struct {
 	MaxFileBytes *int64     `json:"maxFileBytes"`
 	Scrub        [][]byte   `json:"scrub"`
 	ScrubExcept  []string   `json:"scrubExcept"`
+	Keep         bool       `json:"keep"` // on a stream that is kept: after the trailer another request may come
 }
 
-// packRoot is a path in the container and its name in the archive; "." puts a folder's contents at the top.
+// packRoot is a path in the container, a relative one in its working directory, and its name in the archive; "." puts a
+// folder's contents at the top.
 type packRoot struct {
-	Path string `json:"path"`
-	As   string `json:"as"`
-	Only bool   `json:"only"` // left out where another root would have it too
+	Path    string   `json:"path"`
+	As      string   `json:"as"`
+	Only    bool     `json:"only"` // left out where another root would have it too
+	Exclude excludes `json:"exclude"`
 }
 
 type packTrailer struct {
 	trailer
 	skippedList
-	Changed      []string `json:"changed"`
-	ChangedCount int64    `json:"changedCount"`
-	Truncated    bool     `json:"truncated"`
-	Scrubbed     int64    `json:"scrubbed"`
+	Changed      []string     `json:"changed"`
+	ChangedCount int64        `json:"changedCount"`
+	Truncated    bool         `json:"truncated"`
+	Scrubbed     int64        `json:"scrubbed"`
+	Roots        []rootResult `json:"roots"`
 }
 
 func (r *packRequest) validate() error {
@@ -70,10 +78,16 @@ func (r *packRequest) validate() error {
 		return errors.New("roots, maxBytes or maxEntries: out of range")
 	}
 	for _, root := range r.Roots {
-		if _, err := splitPath(root.Path); err != nil {
+		if root.Path == "" {
+			return errors.New("roots: a root without a path")
+		}
+		if _, err := splitRelative(strings.TrimLeft(root.Path, "/")); err != nil {
 			return err
 		}
 		if _, err := splitRelative(root.As); err != nil {
+			return err
+		}
+		if err := root.Exclude.validate(); err != nil {
 			return err
 		}
 	}
@@ -109,18 +123,23 @@ func runPack([]string) error {
 	if err != nil {
 		return fmt.Errorf("the request: %w", unexpected(err))
 	}
-	return packAsked(body)
+	_, err = packAsked(body)
+	return err
 }
 
-// packAsked packs what a request asks for.
-func packAsked(body []byte) error {
+// packAsked packs what a request asks for. keep: another one may follow.
+func packAsked(body []byte) (keep bool, err error) {
 	request := &packRequest{}
 	if err := decodeStrict(body, request); err != nil {
-		return fmt.Errorf("the request: %w", err)
+		return false, fmt.Errorf("the request: %w", err)
 	}
-	if err := request.validate(); err != nil {
-		return fmt.Errorf("the request: %w", err)
+	err = request.validate()
+	if err == nil {
+		err = request.resolve(currentDirectory)
+	}
+	if err != nil {
+		return false, fmt.Errorf("the request: %w", err)
 	}
 	growPipe(1)
-	return pack(os.Stdout, request)
+	return request.Keep, pack(os.Stdout, request)
 }

@@ -38,7 +38,11 @@ func runPhase(args []string) error {
 		return nil // a client that kept the stream wants nothing more
 	}
 	if asked := packAskedFor(body); err == nil && asked != nil {
-		return packAsked(asked)
+		keep, err := packAsked(asked)
+		if err == nil && keep {
+			anew(in)
+		}
+		return err
 	}
 	request, err := parseRequest(body, err)
 	if err != nil {
@@ -56,7 +60,7 @@ func runPhase(args []string) error {
 }
 
 // packAskedFor is the request of a copy in place of a phase, `{"pack": …}`: what a client that kept the stream may want
-// last. Nil if it is none.
+// too. Nil if it is none.
 func packAskedFor(body []byte) []byte {
 	var other struct {
 		Pack json.RawMessage `json:"pack"`
@@ -117,7 +121,11 @@ type client struct {
 }
 
 func (c *client) run(r *request) error {
-	hello := claimMessage{Nonce: r.Nonce, AttachOnly: r.AttachOnly, IdleSeconds: r.IdleSeconds}
+	unless, err := unlessPaths(r.Prepare)
+	if err != nil { // not reached: the request was validated
+		return err
+	}
+	hello := claimMessage{Nonce: r.Nonce, AttachOnly: r.AttachOnly, IdleSeconds: r.IdleSeconds, Unless: unless}
 	if err := writeJSON(c.conn, hello); err != nil {
 		return err
 	}
@@ -132,7 +140,8 @@ func (c *client) run(r *request) error {
 	relayed := make(chan error, 1)
 	go func() { relayed <- c.relayAll() }() // also while we prepare: the claim may be lost
 	p := &preparation{
-		in: c.in, path: first.Path, cwd: first.Cwd, progress: c.beat, send: func() { c.out.emit(event{Event: "send"}) },
+		in: c.in, path: first.Path, cwd: first.Cwd, shipped: first.Shipped, progress: c.beat,
+		send: func() { c.out.emit(event{Event: "send"}) },
 	}
 	results, err := p.run(r.Prepare)
 	if err == nil {
@@ -178,9 +187,10 @@ func (c *client) beat() {
 
 func (c *client) receive() ([]byte, event, error) {
 	var e struct {
-		Event string `json:"event"`
-		Path  string `json:"path"`
-		Cwd   string `json:"cwd"`
+		Event   string   `json:"event"`
+		Path    string   `json:"path"`
+		Cwd     string   `json:"cwd"`
+		Shipped []string `json:"shipped"`
 	}
 	body, err := readFrame(c.conn, maxEvent)
 	if err == nil {
@@ -189,7 +199,7 @@ func (c *client) receive() ([]byte, event, error) {
 	if err != nil {
 		return nil, event{}, fmt.Errorf("the container's supervisor ended the connection: %w", err)
 	}
-	return body, event{Event: e.Event, Path: e.Path, Cwd: e.Cwd}, nil
+	return body, event{Event: e.Event, Path: e.Path, Cwd: e.Cwd, Shipped: e.Shipped}, nil
 }
 
 // relayAll prints what PID 1 says until the last word. It returns only with an error.

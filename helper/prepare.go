@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -18,6 +19,8 @@ type preparation struct {
 	progress func()
 	send     func() // asks the client for the archives
 	sent     bool
+	shipped  []string // paths of "unless" that the image has as regular files
+	restorer *restorer
 }
 
 // Results of operations. Fields are always printed, so that their absence means "not this operation".
@@ -43,6 +46,7 @@ type (
 	resetResult struct {
 		Op      string   `json:"op"`
 		Dropped []string `json:"dropped"` // names that were to stay, of what was no regular file
+		Unless  bool     `json:"unless,omitempty"`
 	}
 	directoryResult struct {
 		Op      string `json:"op"`
@@ -56,6 +60,7 @@ type (
 	unpackResult struct {
 		Op      string  `json:"op,omitempty"`
 		Seconds float64 `json:"seconds,omitempty"` // of an operation: from the request for the archive on
+		Unless  bool    `json:"unless,omitempty"`
 		trailer
 		skippedList
 	}
@@ -89,8 +94,11 @@ func (p *preparation) one(o *operation) (any, error) {
 	case "userNamespace":
 		return p.userNamespace(o)
 	case "reset":
+		if p.unless(o) {
+			return resetResult{o.Op, []string{}, true}, nil
+		}
 		dropped, err := resetFolder(o.Path, o.Keep, p.progress)
-		return resetResult{o.Op, append([]string{}, dropped...)}, err
+		return resetResult{o.Op, append([]string{}, dropped...), false}, err
 	case "remove":
 		return plainResult{o.Op}, removePath(o.Path, p.progress)
 	case "move":
@@ -104,6 +112,8 @@ func (p *preparation) one(o *operation) (any, error) {
 		return p.directory(o)
 	case "unpack":
 		return p.unpack(o)
+	case "restore":
+		return p.restore(o)
 	default: // "write"; validate refused all others
 		return plainResult{o.Op}, p.write(o)
 	}
@@ -217,10 +227,7 @@ func (p *preparation) write(o *operation) error {
 
 func (p *preparation) unpack(o *operation) (any, error) {
 	began := time.Now()
-	if !p.sent {
-		p.send()
-		p.sent = true
-	}
+	p.ask()
 	id, err := owner(o.User)
 	if err != nil {
 		return nil, err
@@ -232,14 +239,49 @@ func (p *preparation) unpack(o *operation) (any, error) {
 	if options.Path == "" {
 		options.Path = p.cwd
 	}
-	digest := ""
-	if o.Digest != nil {
-		digest = strings.TrimPrefix(*o.Digest, "sha256:")
+	unpacking := unpack
+	if p.unless(o) {
+		unpacking = discard
 	}
-	result, err := unpack(p.in, &options, digest, p.progress)
+	result, err := unpacking(p.in, &options, o.digest(), p.progress)
+	if err != nil {
+		return nil, err
+	}
+	result.Op, result.Unless, result.Seconds = o.Op, p.unless(o), time.Since(began).Seconds()
+	return result, nil
+}
+
+func (p *preparation) restore(o *operation) (any, error) {
+	began := time.Now()
+	p.ask()
+	if p.restorer == nil {
+		p.restorer = newRestorer(p.progress)
+	}
+	result, err := p.restorer.restore(p.in, o, o.digest())
 	if err != nil {
 		return nil, err
 	}
 	result.Op, result.Seconds = o.Op, time.Since(began).Seconds()
 	return result, nil
+}
+
+// ask asks for the archives, once.
+func (p *preparation) ask() {
+	if !p.sent {
+		p.send()
+		p.sent = true
+	}
+}
+
+// unless: the operation is not to be done, as the image has a file.
+func (p *preparation) unless(o *operation) bool {
+	return o.Unless != nil && slices.Contains(p.shipped, *o.Unless)
+}
+
+// digest that the archive must have; empty for any.
+func (o *operation) digest() string {
+	if o.Digest == nil {
+		return ""
+	}
+	return strings.TrimPrefix(*o.Digest, "sha256:")
 }

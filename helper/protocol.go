@@ -54,6 +54,8 @@ type operation struct {
 	MaxEntries int64     `json:"maxEntries"`
 	FileMode   string    `json:"fileMode"`
 	Base64     []byte    `json:"base64"`
+	Type       string    `json:"type"`
+	Unless     *string   `json:"unless"`
 	userSpec             // of op "user"
 }
 
@@ -111,6 +113,8 @@ type event struct {
 	Message   string  `json:"message,omitempty"`
 	Path      string  `json:"path,omitempty"` // only between init and phase: the PATH of PID 1
 	Cwd       string  `json:"cwd,omitempty"`  // likewise: its working directory
+	// Shipped: likewise, those paths of the claim's Unless that were regular files.
+	Shipped []string `json:"shipped,omitempty"`
 }
 
 // result is the end of a phase. It never changes once made.

@@ -207,16 +207,21 @@ func resetFolder(path string, keep []string, progress func()) (dropped []string,
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	defer syscall.Close(dir)
+	if dropped, err = resetBelow(dir, base, keep, progress); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return dropped, nil
+}
+
+// resetBelow is resetFolder for a name below dir.
+func resetBelow(dir int, base string, keep []string, progress func()) (dropped []string, err error) {
 	for range maxAttempts {
 		dropped, err := resetOnce(dir, base, keep, progress)
-		if err == nil {
-			return dropped, nil
-		}
 		if err != syscall.EEXIST && err != syscall.ENOTDIR && err != syscall.ENOENT {
-			return nil, fmt.Errorf("%s: %w", path, err)
+			return dropped, err
 		}
 	}
-	return nil, fmt.Errorf("%s: %w", path, errKeepsChanging)
+	return nil, errKeepsChanging
 }
 
 func resetOnce(dir int, base string, keep []string, progress func()) (dropped []string, err error) {

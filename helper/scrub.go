@@ -124,7 +124,7 @@ func (p *packer) scrubWith(values [][]byte, except []string) {
 	if len(values) == 0 {
 		return
 	}
-	p.scrub = newScrubber(p.tar, values, sendChunk)
+	p.scrub = newScrubber(p.sink, values, sendChunk)
 	for _, each := range except {
 		p.except = append(p.except, path.Clean(each))
 	}
@@ -139,7 +139,7 @@ type contentWriter interface {
 // contentOf says who takes the content of the file at name.
 func (p *packer) contentOf(name string) contentWriter {
 	if p.scrub == nil || p.excepted(path.Clean(name)) {
-		return p.tar
+		return p.sink
 	}
 	return p.scrub
 }

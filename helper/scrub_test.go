@@ -138,7 +138,7 @@ func TestPackScrubs(t *testing.T) {
 	must(t, err)
 	must(t, sparse.Close())
 	data, end := packAll(t, &packRequest{
-		MaxBytes: 1 << 30, MaxEntries: 100, Roots: []packRoot{{root + "//logs/", "l", false}}, Scrub: [][]byte{[]byte(secret), []byte("hunter22")},
+		MaxBytes: 1 << 30, MaxEntries: 100, Roots: []packRoot{{Path: root + "//logs/", As: "l"}}, Scrub: [][]byte{[]byte(secret), []byte("hunter22")},
 		ScrubExcept: []string{root + "/logs/reward.json", root + "/logs/./artifacts/"},
 	})
 	stars := strings.Repeat("*", len(secret))
@@ -162,7 +162,8 @@ func TestPackScrubsChangingFiles(t *testing.T) {
 	must(t, os.WriteFile(name, []byte("1 secret22 2 secret22"), 0o600))
 	var out bytes.Buffer
 	w := newArchiveWriter(&out)
-	p := &packer{archive: w, tar: tar.NewWriter(w), buffer: make([]byte, 4)}
+	p := &packer{archive: w, tar: tar.NewWriter(w), buffer: make([]byte, 4), at: &rootResult{}}
+	p.sink = &contentSink{tar: p.tar}
 	p.scrubWith([][]byte{[]byte("secret22")}, nil)
 	for _, size := range []int64{30, 15} { // shrunk, grown
 		file, err := os.Open(name)
@@ -202,7 +203,7 @@ func TestScrubRequests(t *testing.T) {
 		"relative path": {nil, []string{"logs"}, false},
 		"climbing path": {nil, []string{"/logs/../x"}, false},
 	} {
-		r := &packRequest{Protocol: 1, Roots: []packRoot{{"/x", "x", false}}, MaxBytes: 1, MaxEntries: 1, Scrub: c.scrub, ScrubExcept: c.except}
+		r := &packRequest{Protocol: 1, Roots: []packRoot{{Path: "/x", As: "x"}}, MaxBytes: 1, MaxEntries: 1, Scrub: c.scrub, ScrubExcept: c.except}
 		if err := r.validate(); (err == nil) != c.good || (err != nil && strings.Contains(err.Error(), "1234567")) {
 			t.Errorf("%s: %v", name, err)
 		}

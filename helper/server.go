@@ -16,8 +16,8 @@ const (
 	helloTime      = 10 * time.Second // for the first message of a connection
 	writeTime      = 60 * time.Second // for one event; the peer reads whole events into memory
 	aliveInterval  = 20 * time.Second
-	yieldTime      = time.Second // for a claimant to go by itself before it is killed
-	maxHello       = 4 << 10
+	yieldTime      = time.Second                       // for a claimant to go by itself before it is killed
+	maxHello       = 4<<10 + maxUnless*6*maxUnlessPath // six bytes of JSON a byte, at worst
 	maxStart       = maxRequest + maxPrepared + 4<<10
 )
 
@@ -26,6 +26,8 @@ type claimMessage struct {
 	Nonce       string  `json:"nonce"`
 	AttachOnly  bool    `json:"attachOnly"`
 	IdleSeconds float64 `json:"idleSeconds"`
+	// Unless has paths of which PID 1 is to say whether they were regular files of the image.
+	Unless []string `json:"unless,omitempty"`
 }
 
 // startMessage ends a preparation. An empty one (a frame of no bytes) only says that the preparation goes on.
@@ -39,7 +41,8 @@ type startMessage struct {
 type server struct {
 	supervisor *supervisor
 	journal    *journal
-	inside     bool   // accept processes that were started inside the container (tests)
+	inside     bool // accept processes that were started inside the container (tests)
+	shipped    shipped
 	files      uint64 // that this process could have open when it began
 }
 
@@ -101,7 +104,7 @@ func (s *server) serve(conn *net.UnixConn, peer *syscall.Ucred) {
 	p, outcome := s.journal.claim(hello.Nonce, hello.AttachOnly, conn)
 	switch outcome {
 	case claimGranted:
-		s.prepare(conn, peer, p, time.Duration(hello.IdleSeconds*float64(time.Second)))
+		s.prepare(conn, peer, p, &hello)
 	case claimAttach:
 		s.follow(conn, p, true)
 	case claimUnknown:
@@ -116,8 +119,12 @@ func (s *server) serve(conn *net.UnixConn, peer *syscall.Ucred) {
 }
 
 // prepare holds a claim until its preparation ends in a start, or in its release.
-func (s *server) prepare(conn *net.UnixConn, peer *syscall.Ucred, p *phase, idle time.Duration) {
-	granted := event{Event: claimGranted, Path: lookupEnv(s.supervisor.env, "PATH"), Cwd: s.supervisor.cwd}
+func (s *server) prepare(conn *net.UnixConn, peer *syscall.Ucred, p *phase, hello *claimMessage) {
+	idle := time.Duration(hello.IdleSeconds * float64(time.Second))
+	granted := event{
+		Event: claimGranted, Path: lookupEnv(s.supervisor.env, "PATH"), Cwd: s.supervisor.cwd,
+		Shipped: s.shipped.those(hello.Unless),
+	}
 	start, err := (*startMessage)(nil), send(conn, granted)
 	for err == nil && start == nil {
 		conn.SetReadDeadline(time.Now().Add(idle))

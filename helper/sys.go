@@ -9,6 +9,7 @@ import (
 const (
 	oPath            = 0x200000
 	atRemoveDir      = 0x200
+	atNoFollow       = 0x100
 	setPipeSize      = 1031
 	prSetDumpable    = 4
 	sysCloseRange    = 436
@@ -110,6 +111,20 @@ func setTimes(fd int, seconds int64) error {
 	spec.Sec = seconds
 	times := [2]syscall.Timespec{spec, spec}
 	_, _, e := syscall.Syscall6(syscall.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times[0])), 0, 0, 0)
+	return errnoErr(e)
+}
+
+// setLinkTimes is setTimes for a name below dir, itself if it is a link.
+func setLinkTimes(dir int, name string, seconds int64) error {
+	p, err := syscall.BytePtrFromString(name)
+	if err != nil {
+		return err
+	}
+	spec := syscall.NsecToTimespec(0)
+	spec.Sec = seconds
+	times := [2]syscall.Timespec{spec, spec}
+	_, _, e := syscall.Syscall6(syscall.SYS_UTIMENSAT, uintptr(dir), uintptr(unsafe.Pointer(p)),
+		uintptr(unsafe.Pointer(&times[0])), atNoFollow, 0, 0)
 	return errnoErr(e)
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
@@ -13,7 +14,8 @@ import (
 // extractor unpacks one archive.
 type extractor struct {
 	options    *unpackOptions
-	root       int
+	progress   func()
+	root       int // owned by the extractor
 	asRoot     bool
 	parent     int    // open folder of the last entry, or -1: entries of one folder follow each other
 	parentName string // its name
@@ -24,6 +26,12 @@ type extractor struct {
 	files      map[uint64]struct{} // hashes of the names of unpacked files: targets of hard links
 	closed     []closedFolder
 	skipped    skippedList
+
+	// Of an artifact only.
+	place  string       // where it is put
+	open   []openFolder // those that the last entry is in
+	top    *tar.Header  // of the artifact's own folder
+	owners int64        // that could not be kept
 }
 
 // closedFolder gets a mode at the end that would keep us from filling it.
@@ -32,17 +40,47 @@ type closedFolder struct {
 	mode uint32
 }
 
-func (x *extractor) all(archive *tar.Reader) error {
+func newExtractor(options *unpackOptions, progress func()) *extractor {
+	return &extractor{
+		options: options, progress: progress, root: -1, parent: -1, asRoot: os.Geteuid() == 0,
+		buffer: make([]byte, sendChunk), seed: maphash.MakeSeed(), files: map[uint64]struct{}{},
+		skipped: skippedList{Skipped: []skippedEntry{}},
+	}
+}
+
+func (x *extractor) close() {
+	x.forgetParent()
+	if x.root >= 0 {
+		syscall.Close(x.root)
+	}
+}
+
+// nextEntry gives the next member. A PAX global header is none: it has defaults for those that follow.
+func nextEntry(archive *tar.Reader) (*tar.Header, error) {
 	for {
 		header, err := archive.Next()
+		if err != nil || header.Typeflag != tar.TypeXGlobalHeader {
+			return header, err
+		}
+	}
+}
+
+// atEnd: the end of an archive is no error.
+func atEnd(err error) error {
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+func (x *extractor) all(archive *tar.Reader) error {
+	for {
+		header, err := nextEntry(archive)
 		if err == io.EOF {
-			return x.closeFolders()
+			return x.end()
 		}
 		if err != nil {
 			return err
-		}
-		if header.Typeflag == tar.TypeXGlobalHeader {
-			continue // not an entry: defaults for those that follow
 		}
 		if x.entries++; x.entries > x.options.MaxEntries {
 			return fmt.Errorf("more than %d entries", x.options.MaxEntries)
@@ -53,15 +91,26 @@ func (x *extractor) all(archive *tar.Reader) error {
 	}
 }
 
+// end gives folders what would have been in the way, or lost, before.
+func (x *extractor) end() error {
+	if x.options.Restore {
+		return errors.Join(x.leave(""), x.endRoot())
+	}
+	return x.closeFolders()
+}
+
 func (x *extractor) entry(h *tar.Header, content io.Reader) error {
 	parts, err := splitRelative(h.Name)
 	if err != nil {
 		return err
 	}
 	if len(parts) == 0 {
-		return nil // the folder itself, which is the request's business
+		return x.itself(h)
 	}
 	name, base := strings.Join(parts, "/"), parts[len(parts)-1]
+	if err := x.leave(name); err != nil {
+		return err
+	}
 	switch h.Typeflag {
 	case tar.TypeDir, tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont, tar.TypeSymlink, tar.TypeLink:
 	default:
@@ -80,6 +129,19 @@ func (x *extractor) entry(h *tar.Header, content io.Reader) error {
 		return x.hardLink(h, name, base)
 	}
 	return x.file(h, name, base, content)
+}
+
+// itself is the entry of the folder that is unpacked into. What it is like is the request's business, but for an
+// artifact's.
+func (x *extractor) itself(h *tar.Header) error {
+	if !x.options.Restore {
+		return nil
+	}
+	if h.Typeflag != tar.TypeDir {
+		return errors.New("the artifact is no folder")
+	}
+	x.top = h
+	return nil
 }
 
 // enterParent makes x.parent the folder of the entry.
@@ -127,18 +189,11 @@ func (x *extractor) file(h *tar.Header, name, base string, content io.Reader) er
 		return err
 	}
 	defer syscall.Close(fd)
-	x.files[maphash.String(x.seed, name)] = struct{}{}
-	for {
-		n, err := content.Read(x.buffer)
-		if err := writeAll(fd, x.buffer[:n]); err != nil {
-			return err
-		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return err
-		}
+	if !x.options.Restore {
+		x.files[maphash.String(x.seed, name)] = struct{}{}
+	}
+	if err := writeSparse(fd, content, x.buffer, x.progress); err != nil {
+		return err
 	}
 	if replaced {
 		defer x.forgetParent() // what was there may have been a folder that we have open
@@ -148,6 +203,9 @@ func (x *extractor) file(h *tar.Header, name, base string, content io.Reader) er
 
 func (x *extractor) fileMode(h *tar.Header, name string) uint32 {
 	mode := uint32(h.Mode) & 0o1777
+	if x.options.Restore {
+		return mode & 0o777
+	}
 	if x.options.FileMode == modeKeep {
 		return mode
 	}
@@ -170,6 +228,9 @@ func (x *extractor) finish(fd int, h *tar.Header, mode uint32) error {
 	if x.options.FileMode == modeNormalise {
 		return own(fd, mode, x.options.Owner)
 	}
+	if x.options.Restore {
+		return x.keep(fd, h, mode)
+	}
 	uid, gid := os.Geteuid(), os.Getegid() // only root may give files away
 	if x.asRoot {
 		uid, gid = h.Uid, h.Gid
@@ -191,8 +252,13 @@ func (x *extractor) folder(h *tar.Header, name, base string) error {
 	if x.options.FileMode == modeNormalise {
 		mode = mode&^0o1000 | 0o555
 	}
-	if mode&0o700 != 0o700 {
+	closed := mode&0o700 != 0o700
+	if x.options.Restore {
+		x.open = append(x.open, openFolder{name, mode, closed, h.ModTime.Unix()})
+	} else if closed {
 		x.closed = append(x.closed, closedFolder{name, mode})
+	}
+	if closed {
 		mode |= 0o700
 	}
 	fd, err = openat(x.parent, base, syscall.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)

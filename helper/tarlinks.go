@@ -3,20 +3,23 @@ package main
 import (
 	"archive/tar"
 	"hash/maphash"
-	"path"
 	"strings"
 	"syscall"
 )
 
 // symlink makes a link that stays below the root; others are left out.
 func (x *extractor) symlink(h *tar.Header, name, base string) error {
-	if !staysInside(path.Dir(name), h.Linkname) {
+	if !x.linkStays(name, h.Linkname) {
 		x.skipped.add(name, "link")
 		return nil
 	}
 	replaced, err := place(x.parent, base, func() error { return symlinkat(h.Linkname, x.parent, base) })
-	if err == nil && x.asRoot && x.options.FileMode == modeKeep {
-		err = syscall.Fchownat(x.parent, base, h.Uid, h.Gid, 0x100) // AT_SYMLINK_NOFOLLOW
+	switch {
+	case err != nil:
+	case x.options.Restore:
+		err = x.keepLink(h, base)
+	case x.asRoot && x.options.FileMode == modeKeep:
+		err = syscall.Fchownat(x.parent, base, h.Uid, h.Gid, atNoFollow)
 	}
 	if replaced {
 		x.forgetParent()
@@ -56,11 +59,15 @@ func (x *extractor) hardLink(h *tar.Header, name, base string) error {
 		return err
 	}
 	target := strings.Join(parts, "/")
-	if _, known := x.files[maphash.String(x.seed, target)]; !known || target == name {
+	if target == name || !x.brought(target) {
 		x.skipped.add(name, "link")
 		return nil
 	}
 	dir, err := walk(x.root, parts[:len(parts)-1], false)
+	if err != nil && x.options.Restore {
+		x.skipped.add(name, "link")
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -74,6 +81,15 @@ func (x *extractor) hardLink(h *tar.Header, name, base string) error {
 	if replaced {
 		x.forgetParent()
 	}
-	x.files[maphash.String(x.seed, name)] = struct{}{}
+	if !x.options.Restore {
+		x.files[maphash.String(x.seed, name)] = struct{}{}
+	}
 	return err
+}
+
+// brought tells whether a file of this name may be the archive's. In an artifact's place there is nothing else, so its
+// files are not remembered.
+func (x *extractor) brought(name string) bool {
+	_, known := x.files[maphash.String(x.seed, name)]
+	return known || (x.options.Restore && name != "")
 }

@@ -6,24 +6,27 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 )
 
-// nameBatch is how many names of a folder are held at a time.
-const nameBatch = 512
+// nameBatch is how many names of a folder are held at a time, on each level of a tree.
+const nameBatch = 128
 
 // packer walks folders and writes what it finds. It follows no link and opens nothing but folders and regular files.
 type packer struct {
 	request *packRequest
 	archive *archiveWriter
 	tar     *tar.Writer
+	sink    *contentSink // into tar
 	buffer  []byte
 	scrub   *scrubber // nil: nothing is to be hidden
 	except  []string  // where nothing is hidden
 	bytes   int64
 	trailer packTrailer
+	at      *rootResult // of the root that is being packed
+	exclude excludes    // likewise
+	under   int         // bytes of a path that lead to its root, slash included
 }
 
 // errFull ends a walk: no more entries are allowed.
@@ -32,17 +35,11 @@ var errFull = errors.New("entry limit")
 func pack(out io.Writer, request *packRequest) error {
 	archive := newArchiveWriter(out)
 	p := &packer{request: request, archive: archive, tar: tar.NewWriter(archive), buffer: make([]byte, sendChunk)}
-	p.trailer.Skipped, p.trailer.Changed = []skippedEntry{}, []string{}
+	p.sink = &contentSink{tar: p.tar}
+	p.trailer.Skipped, p.trailer.Changed, p.trailer.room = []skippedEntry{}, []string{}, newListRoom()
 	p.scrubWith(request.Scrub, request.ScrubExcept)
-	for _, root := range request.Roots {
-		err := p.root(root)
-		if err == errFull {
-			p.trailer.Truncated = true
-			break
-		}
-		if err != nil {
-			return err
-		}
+	if err := p.all(); err != nil {
+		return err
 	}
 	if err := p.tar.Close(); err != nil {
 		return err
@@ -54,20 +51,6 @@ func pack(out io.Writer, request *packRequest) error {
 		}
 		return p.trailer
 	})
-}
-
-func (p *packer) root(root packRoot) error {
-	as, _ := splitRelative(root.As)
-	parts, _ := splitPath(root.Path)
-	if len(parts) == 0 {
-		return p.skip(root.Path, "special")
-	}
-	dir, base, err := openParent(root.Path, false)
-	if err != nil {
-		return p.skip(root.Path, reasonOf(err))
-	}
-	defer syscall.Close(dir)
-	return p.entry(dir, base, root.Path, strings.Join(as, "/"), 0)
 }
 
 // isElsewhere: the path is a root that is to be in its own place only.
@@ -90,6 +73,10 @@ func reasonOf(err error) string {
 // skip lists what is left out. It counts as an entry too, so that a walk over nothing but FIFOs ends.
 func (p *packer) skip(path, reason string) error {
 	p.trailer.add(path, reason)
+	p.at.SkippedCount++
+	if p.at.Entries == 0 && reason == typeUnreadable {
+		p.at.Type = reason // the root itself: nothing else comes before its entry
+	}
 	if p.trailer.Entries+p.trailer.SkippedCount >= p.request.MaxEntries+maxListed {
 		return errFull
 	}
@@ -98,11 +85,11 @@ func (p *packer) skip(path, reason string) error {
 
 // entry packs name below dir as the archive's name as. Only a write error or errFull is an error.
 func (p *packer) entry(dir int, name, path, as string, depth int) error {
+	if depth > 0 && (p.isElsewhere(path) || p.exclude.below(path[p.under:])) {
+		return nil
+	}
 	if p.trailer.Entries >= p.request.MaxEntries {
 		return errFull
-	}
-	if depth > 0 && p.isElsewhere(path) {
-		return nil
 	}
 	fd, err := openat(dir, name, oPath|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -114,6 +101,9 @@ func (p *packer) entry(dir int, name, path, as string, depth int) error {
 	if err != nil {
 		return p.skip(path, "unreadable")
 	}
+	if depth == 0 && stat.Mode&syscall.S_IFMT == syscall.S_IFLNK {
+		return p.skip(path, "link") // a root leads nowhere else
+	}
 	header := &tar.Header{
 		Format: tar.FormatPAX, Name: as, Mode: int64(stat.Mode & 0o1777), Uid: int(stat.Uid), Gid: int(stat.Gid),
 		ModTime: time.Unix(stat.Mtim.Sec, 0),
@@ -122,7 +112,7 @@ func (p *packer) entry(dir int, name, path, as string, depth int) error {
 	case syscall.S_IFDIR:
 		return p.folder(dir, name, path, header, depth)
 	case syscall.S_IFREG:
-		return p.file(dir, name, path, header)
+		return p.file(dir, name, path, header, depth)
 	case syscall.S_IFLNK:
 		return p.symlink(dir, name, path, header)
 	}
@@ -141,23 +131,13 @@ func (p *packer) symlink(dir int, name, path string, header *tar.Header) error {
 
 // header writes an entry's header; ok is false if it is one that cannot be written and was skipped.
 func (p *packer) header(path string, header *tar.Header) (ok bool, err error) {
-	if header.Name == "" {
-		return true, p.nameless(path, header)
-	}
 	err = p.tar.WriteHeader(header)
 	if err != nil && p.archive.err == nil {
 		return false, p.skip(path, "special") // a time or a name that tar cannot express
 	}
 	p.trailer.Entries++
+	p.at.Entries++
 	return err == nil, err
-}
-
-// nameless: a root that goes to the top has no entry of its own, so it must be a folder.
-func (p *packer) nameless(path string, header *tar.Header) error {
-	if header.Typeflag == tar.TypeDir {
-		return nil
-	}
-	return p.skip(path, "special")
 }
 
 func (p *packer) folder(dir int, name, path string, header *tar.Header, depth int) error {
@@ -174,11 +154,11 @@ func (p *packer) folder(dir int, name, path string, header *tar.Header, depth in
 	if prefix != "" {
 		prefix += "/"
 	}
-	header.Typeflag = tar.TypeDir
-	if header.Name != "" {
-		header.Name = prefix
+	header.Typeflag, header.Name = tar.TypeDir, prefix
+	if prefix == "" {
+		header.Name = "./" // the top has an entry too: it says whose the folder is
 	}
-	if ok, err := p.header(path, header); err != nil || !ok {
+	if ok, err := p.header(path, header); err != nil || !ok || (depth == 0 && p.exclude.all()) {
 		return err
 	}
 	for {
@@ -198,9 +178,9 @@ func (p *packer) folder(dir int, name, path string, header *tar.Header, depth in
 	}
 }
 
-func (p *packer) file(dir int, name, path string, header *tar.Header) error {
+func (p *packer) file(dir int, name, path string, header *tar.Header, depth int) error {
 	if header.Name == "" {
-		return p.nameless(path, header)
+		return p.skip(path, "special") // the top is a folder
 	}
 	file, size, err := openRegular(dir, name)
 	if err != nil {
@@ -219,7 +199,15 @@ func (p *packer) file(dir int, name, path string, header *tar.Header) error {
 		return err
 	}
 	p.bytes += size
-	return p.content(file, path, size)
+	p.at.Size += size
+	p.sink.start(depth == 0)
+	if err := p.content(file, path, size); err != nil {
+		return err
+	}
+	if depth == 0 {
+		p.at.SHA256 = p.sink.end()
+	}
+	return nil
 }
 
 // content writes exactly size bytes, what the header promised, and notes a file that has more or fewer by now.
@@ -246,10 +234,17 @@ func (p *packer) content(file *os.File, path string, size int64) error {
 		return err
 	}
 	if info, err := file.Stat(); changed || err != nil || info.Size() != size {
-		p.trailer.ChangedCount++
-		if len(p.trailer.Changed) < maxListed {
-			p.trailer.Changed = append(p.trailer.Changed, path[:min(len(path), maxListedPath)])
-		}
+		p.changed(path)
 	}
 	return nil
+}
+
+func (p *packer) changed(path string) {
+	p.trailer.ChangedCount++
+	p.at.ChangedCount++
+	if len(p.trailer.Changed) < maxListed {
+		if text, ok := p.trailer.room.take(path); ok {
+			p.trailer.Changed = append(p.trailer.Changed, text)
+		}
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"os"
 	"syscall"
 )
@@ -24,6 +23,7 @@ type unpackOptions struct {
 	MaxEntries int64
 	Owner      *identity // of what is unpacked with normalise, and of the folders that it needs; nil: root
 	Follow     bool      // links of root's on the way to Path are followed
+	Restore    bool      // an artifact's, see restore.go
 }
 
 func (o *unpackOptions) validate() error {
@@ -50,15 +50,16 @@ func unpack(src *bufio.Reader, options *unpackOptions, digest string, progress f
 	if err != nil {
 		return nil, err
 	}
-	defer syscall.Close(root)
-	archive := newArchiveReader(src, options.streamLimit(), progress)
-	x := &extractor{
-		options: options, root: root, parent: -1, asRoot: os.Geteuid() == 0,
-		buffer: make([]byte, sendChunk), seed: maphash.MakeSeed(), files: map[uint64]struct{}{},
-		skipped: skippedList{Skipped: []skippedEntry{}},
-	}
-	defer x.forgetParent()
-	if err := x.all(tar.NewReader(archive)); err != nil {
+	x := newExtractor(options, progress)
+	x.root = root
+	defer x.close()
+	return x.take(src, digest, x.all)
+}
+
+// take reads one framed archive and proves it; read takes it apart.
+func (x *extractor) take(src *bufio.Reader, digest string, read func(*tar.Reader) error) (*unpackResult, error) {
+	archive := newArchiveReader(src, x.options.streamLimit(), x.progress)
+	if err := read(tar.NewReader(archive)); err != nil {
 		return nil, failed("Unpack", err)
 	}
 	got, err := archive.finish(x.entries, digest)
@@ -69,6 +70,21 @@ func unpack(src *bufio.Reader, options *unpackOptions, digest string, progress f
 		return nil, failed("Unpack", err)
 	}
 	return &unpackResult{trailer: got, skippedList: x.skipped}, nil
+}
+
+// discard reads one framed archive and proves it, and does nothing with it.
+func discard(src *bufio.Reader, options *unpackOptions, digest string, progress func()) (*unpackResult, error) {
+	x := newExtractor(options, progress)
+	return x.take(src, digest, func(archive *tar.Reader) error {
+		for {
+			if _, err := nextEntry(archive); err != nil {
+				return atEnd(err)
+			}
+			if x.entries++; x.entries > options.MaxEntries {
+				return fmt.Errorf("more than %d entries", options.MaxEntries)
+			}
+		}
+	})
 }
 
 // open gives the folder at Path.

@@ -56,6 +56,9 @@ func (r *request) validate() error {
 			return fmt.Errorf("prepare[%d] (%.20s): %w", i, r.Prepare[i].Op, err)
 		}
 	}
+	if _, err := unlessPaths(r.Prepare); err != nil {
+		return err
+	}
 	return r.work.validate()
 }
 
@@ -64,6 +67,9 @@ func (o *operation) validate() error {
 		if err := o.User.valid(); err != nil {
 			return err
 		}
+	}
+	if o.Unless != nil && o.Op != "reset" && o.Op != "unpack" {
+		return errors.New("unless: only of a reset or an unpack")
 	}
 	switch o.Op {
 	case "tools", "userNamespace":
@@ -84,6 +90,8 @@ func (o *operation) validate() error {
 		}
 	case "unpack":
 		return o.validUnpack()
+	case "restore":
+		return o.validRestore()
 	default:
 		return errors.New("unknown operation")
 	}
@@ -103,6 +111,15 @@ func (o *operation) validUnpack() error {
 	if o.Path == "" && o.Links == linksFollow {
 		options.Path = "/"
 	}
+	return options.validate()
+}
+
+// validRestore: an artifact is a file or a folder.
+func (o *operation) validRestore() error {
+	if o.Type != typeFile && o.Type != typeDirectory {
+		return fmt.Errorf("type: %.20q is neither %s nor %s", o.Type, typeFile, typeDirectory)
+	}
+	options := unpackOptions{Path: o.Path, FileMode: modeKeep, MaxBytes: o.MaxBytes, MaxEntries: o.MaxEntries}
 	return options.validate()
 }
 

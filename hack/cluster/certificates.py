@@ -1,6 +1,8 @@
-"""The cluster's own certificate authority, its certificates and the kubeconfigs that use them.
+"""The cluster's own certificate authorities, its certificates and the kubeconfigs that use them.
 
-Made by the openssl program, kept below the state folder, gone with it.
+Made by the openssl program, kept below the state folder, gone with it. Two authorities: one for everybody who talks to
+the API server, one only for the API server itself when it passes a user's request on to an API server beside it
+(`front_proxy`); a certificate of the one means nothing to the other.
 """
 
 import base64
@@ -14,6 +16,8 @@ from pathlib import Path
 from hack.cluster.settings import ClusterError, Settings
 
 DAYS = "365"
+FRONT_PROXY = "front-proxy-client"
+"""Common name of the API server where it speaks for a user."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +60,22 @@ def make(settings: Settings) -> None:
     folder = settings.certificates
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    _key(folder / "ca.key")
-    authority = ["-x509", "-new", "-key", folder / "ca.key", "-subj", "/CN=taskfold-local-cluster"]
-    usage = ["-days", DAYS, "-addext", "keyUsage=critical,keyCertSign,cRLSign"]
-    _openssl("req", *authority, *usage, "-out", folder / "ca.crt")
+    _authority(folder, "ca", "taskfold-local-cluster")
     _openssl("genrsa", "-out", folder / "service-account.key", "2048")
     _openssl("rsa", "-in", folder / "service-account.key", "-pubout", "-out", folder / "service-account.pub")
     for identity in identities(settings):
-        _certificate(folder, identity)
+        _certificate(folder, identity, "ca")
         write_kubeconfig(folder / f"{identity.file}.kubeconfig", folder, identity.file, settings.api_url_inside)
     write_kubeconfig(settings.kubeconfig, folder, "admin", settings.api_url)
+    front_proxy(settings)
+
+
+def front_proxy(settings: Settings) -> None:
+    """What aggregation needs, unless it is there: an authority of its own, and the API server's certificate for it."""
+    folder = settings.certificates
+    if not (folder / "front-proxy-client.crt").exists():
+        _authority(folder, "front-proxy-ca", "taskfold-local-front-proxy")
+        _certificate(folder, Identity("front-proxy-client", FRONT_PROXY), "front-proxy-ca")
 
 
 def write_kubeconfig(path: Path, folder: Path, user: str, server: str) -> None:
@@ -96,7 +106,14 @@ def write_kubeconfig(path: Path, folder: Path, user: str, server: str) -> None:
         json.dump(content, file, indent=2)  # JSON is YAML, too
 
 
-def _certificate(folder: Path, identity: Identity) -> None:
+def _authority(folder: Path, file: str, common_name: str) -> None:
+    _key(folder / f"{file}.key")
+    request = ["-x509", "-new", "-key", folder / f"{file}.key", "-subj", f"/CN={common_name}"]
+    usage = ["-days", DAYS, "-addext", "keyUsage=critical,keyCertSign,cRLSign"]
+    _openssl("req", *request, *usage, "-out", folder / f"{file}.crt")
+
+
+def _certificate(folder: Path, identity: Identity, authority: str) -> None:
     key, request, certificate = (folder / f"{identity.file}.{suffix}" for suffix in ("key", "csr", "crt"))
     _key(key)
     organization = f"/O={identity.organization}" if identity.organization else ""
@@ -106,7 +123,8 @@ def _certificate(folder: Path, identity: Identity) -> None:
         lines.append(f"subjectAltName={','.join(identity.names)}")
     extensions = folder / f"{identity.file}.ext"
     extensions.write_text("\n".join(lines) + "\n")
-    signer = ["-CA", folder / "ca.crt", "-CAkey", folder / "ca.key", "-CAcreateserial", "-days", DAYS]
+    signed_by = ["-CA", folder / f"{authority}.crt", "-CAkey", folder / f"{authority}.key"]
+    signer = [*signed_by, "-CAcreateserial", "-days", DAYS]
     _openssl("x509", "-req", "-in", request, *signer, "-extfile", extensions, "-out", certificate)
     request.unlink()
     extensions.unlink()

@@ -8,7 +8,7 @@ import json
 import socket
 from contextlib import ExitStack
 
-from hack.cluster import processes
+from hack.cluster import certificates, processes
 from hack.cluster.api import Api, wait
 from hack.cluster.settings import ClusterError, Settings
 
@@ -84,6 +84,12 @@ def _start_etcd(settings: Settings) -> None:
 
 
 def _start_apiserver(settings: Settings) -> processes.Process:
+    argv = apiserver_arguments(settings)
+    return processes.start(settings, "kube-apiserver", argv, namespace=settings.control_namespace)
+
+
+def apiserver_arguments(settings: Settings) -> list[str]:
+    """The API server's command line: a running one that was started with another is of an earlier version of this."""
     keys = settings.certificates
     argv = [
         settings.bin / "kube-apiserver",
@@ -107,8 +113,18 @@ def _start_apiserver(settings: Settings) -> processes.Process:
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
         "--profiling=false",
+        # API servers beside it (APIService objects): it asks them in a user's name, with a certificate that says so.
+        f"--requestheader-client-ca-file={keys / 'front-proxy-ca.crt'}",
+        f"--requestheader-allowed-names={certificates.FRONT_PROXY}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={keys / 'front-proxy-client.crt'}",
+        f"--proxy-client-key-file={keys / 'front-proxy-client.key'}",
+        # Services have addresses that only kube-proxy knows, and there is none beside the API server.
+        "--enable-aggregator-routing=true",
     ]
-    return processes.start(settings, "kube-apiserver", argv, namespace=settings.control_namespace)
+    return [*map(str, argv)]
 
 
 def _controllers(settings: Settings) -> dict[str, list[object]]:

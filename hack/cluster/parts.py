@@ -6,7 +6,7 @@ what runs is not started again. Only parts that `up` has recorded are touched, b
 
 from enum import StrEnum
 
-from hack.cluster import control_plane, namespaces, node, processes, status
+from hack.cluster import certificates, control_plane, namespaces, node, processes, status
 from hack.cluster.api import Api, wait
 from hack.cluster.processes import Process
 from hack.cluster.settings import ClusterError, Settings
@@ -72,6 +72,22 @@ def heal(settings: Settings) -> list[str]:
                 started.append(process.name)
     wait(f"the health of the cluster {settings.name}", lambda: status.observe(settings).healthy, HEALED_LIMIT)
     return started
+
+
+def renewed(settings: Settings) -> list[str]:
+    """Start the API server anew if it runs with other arguments than it would get today; the names of what was.
+
+    A cluster outlives many versions of this tree, and everything else in it is the same in all of them so far. What it
+    answers to its clients meanwhile is "connection refused", for some ten seconds.
+    """
+    process, wanted = _recorded(settings, Part.API_SERVER, None), tuple(control_plane.apiserver_arguments(settings))
+    if process.launch is None or process.launch.argv == wanted:
+        return []
+    certificates.front_proxy(settings)
+    kill(settings, Part.API_SERVER)
+    processes.start(settings, process.name, wanted, namespace=process.launch.namespace)
+    _await_answer(settings, Part.API_SERVER, None)
+    return [process.name]
 
 
 def can_be_healed(settings: Settings) -> bool:

@@ -95,6 +95,8 @@ def _runs_already(settings: Settings) -> bool:
         raise ClusterError(
             f"the cluster {settings.name} runs with other settings ({', '.join(differing)}): take `down` first"
         )
+    if renewed := parts.renewed(recorded):
+        print(f"started anew, with the arguments of today: {', '.join(renewed)}", flush=True)
     print(f"the cluster {settings.name} runs already")
     print("\n".join(status.lines(recorded, found)))
     return True

@@ -35,7 +35,7 @@ def verifier_run(owned=True, **spec):
 SUPPORTED = {
     "task": {"configMap": {"name": "c"}, "path": "a/b", "id": "x", "data": {"a": 1}},
     "agent": {"script": {"run": "true", "user": 1000, "timeoutSeconds": 2.5, "install": "true"}},
-    "verifier": {"mode": "shared", "timeoutSeconds": 1, "env": [{"name": "A", "value": "b"}]},
+    "verifier": {"mode": "separate", "timeoutSeconds": 1, "env": [{"name": "A", "value": "b"}]},
     "environmentFrom": [{"configMapRef": {"name": "c"}}],
     "secretsFrom": [{"name": "s"}],
     "network": {},
@@ -45,7 +45,7 @@ SUPPORTED = {
     "security": {"profile": "restricted"},
     "onAgentCausedLoss": "zero",
     "retries": {"infrastructure": 9},
-    "artifacts": [],
+    "artifacts": [{"source": "/app"}],
     "ttlSecondsAfterFinished": 1,
     "podRetention": "Always",
     "suspend": True,
@@ -71,11 +71,9 @@ def test_supported_agents(agent):
         ("spec.task.oci", {"task": {"oci": {"reference": "r/t"}}}),
         ("spec.task.git", {"task": {"git": {"url": "https://a/b", "ref": "main"}}}),
         ("spec.agent.profile", {"agent": {"profile": {"name": "p"}}}),
-        ("spec.verifier.mode", {"verifier": {"mode": "separate"}}),
         ("spec.network.agent", {"network": {"agent": RESTRICTION}}),
         ("spec.mcpGrants", {"mcpGrants": "none"}),
         ("spec.composeOverlay", {"composeOverlay": {"name": "c", "keys": ["k"]}}),
-        ("spec.artifacts", {"artifacts": [{"source": "/app"}]}),
     ],
 )
 def test_not_supported_yet(path, spec):
@@ -84,24 +82,29 @@ def test_not_supported_yet(path, spec):
 
 
 def test_several_are_all_named():
-    run = task_run(mcpGrants="none", agent={"profile": {"name": "p"}}, artifacts=[{"source": "/app"}])
-    assert unsupported(run) == ["spec.agent.profile", "spec.mcpGrants", "spec.artifacts"]
-    assert message(unsupported(run)).count("not supported yet") == 3
+    run = task_run(mcpGrants="none", agent={"profile": {"name": "p"}})
+    assert unsupported(run) == ["spec.agent.profile", "spec.mcpGrants"]
+    assert message(unsupported(run)).count("not supported yet") == 2
 
 
 def test_verifier_run_of_a_task_run():
     assert unsupported(verifier_run(timeoutSeconds=3, env=[{"name": "A"}], pod={}, step="one")) == []
 
 
+@pytest.mark.parametrize("tests", [INLINE, {"configMap": {"name": "c"}}], ids=lambda tests: next(iter(tests)))
+def test_verifier_run_of_its_own(tests):
+    """One that grades a complete run again."""
+    security = {"profile": "userns"}
+    assert unsupported(verifier_run(False, mode="separate", tests=tests, security=security, force=True)) == []
+
+
 @pytest.mark.parametrize(
     ("path", "spec"),
     [
-        ("spec.mode", {"mode": "separate"}),
-        ("spec.tests", {"tests": INLINE}),
+        ("spec.tests.archive", {"tests": {"archive": {"url": "https://a/b", "sha256": "0" * 64}}}),
+        ("spec.tests.oci", {"tests": {"oci": {"reference": "r/t"}}}),
+        ("spec.tests.git", {"tests": {"git": {"url": "https://a/b", "ref": "main"}}}),
         ("spec.network", {"network": RESTRICTION}),
-        ("spec.security", {"security": {"profile": "userns"}}),
-        ("spec.source.runRef", {"owned": False}),
-        ("spec.source.runRef", {"source": {"runRef": {"name": "a", "uid": "another"}}}),
     ],
 )
 def test_verifier_run_not_supported_yet(path, spec):

@@ -12,6 +12,7 @@ from taskfold.api import names
 from taskfold.api.common import MAX_RUN_NAME
 from taskfold.build import phases, python_verifier, steps, verifierrun
 from taskfold.contract import folder as folders
+from taskfold.api.status import Mode
 from taskfold.contract import health, loader
 from taskfold.contract import steps as contract
 from taskfold.protocol.phase import Directory, Move, Reset, Unpack, User
@@ -156,9 +157,9 @@ def test_rewards_are_never_scrubbed_wherever_they_lie():
 
 
 def test_the_manifest_of_a_steps_verification():
-    made = verifierrun.manifest(worlds.run(), "fix-bug-1-verify-two", 1, "two")
+    made = verifierrun.manifest(worlds.run(), "fix-bug-1-verify-two", 1, Mode.SHARED, "two")
     assert made["spec"]["step"] == "two"
-    assert "step" not in verifierrun.manifest(worlds.run(), "fix-bug-1-verify", 1)["spec"]
+    assert "step" not in verifierrun.manifest(worlds.run(), "fix-bug-1-verify", 1, Mode.SHARED)["spec"]
 
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")

@@ -1,14 +1,16 @@
 """build/verifierrun.py: the manifest says about verification what the run says, and nothing else."""
 
+import pytest
 from tests.decide import worlds
 
 from taskfold.api import unsupported
+from taskfold.api.status import Mode
 from taskfold.api.verifierrun import VerifierRun
 from taskfold.build import verifierrun
 
 
-def made(**spec):
-    return verifierrun.manifest(worlds.run(worlds.running(), **spec), worlds.VERIFIER, 1)
+def made(mode=Mode.SHARED, **spec):
+    return verifierrun.manifest(worlds.run(worlds.running(), **spec), worlds.VERIFIER, 1, mode)
 
 
 def test_it_grades_the_live_sandbox_of_its_run():
@@ -44,5 +46,13 @@ def test_the_runs_words_about_verification_go_along():
     assert spec.secrets_from[0].name == "s"
 
 
-def test_the_operator_takes_its_own_manifest():
-    assert unsupported.unsupported(VerifierRun.parse(made())) == []
+@pytest.mark.parametrize("mode", Mode)
+def test_the_operator_takes_its_own_manifest(mode):
+    assert unsupported.unsupported(VerifierRun.parse(made(mode))) == []
+
+
+def test_the_rules_of_the_runs_pod_are_those_of_the_verifiers_own():
+    options = {"pod": {"nodeSelector": {"a": "b"}}, "security": {"profile": "restricted"}}
+    assert options.items() <= made(Mode.SEPARATE, **options)["spec"].items()
+    shared = made(Mode.SHARED, **options)["spec"]
+    assert not {"pod", "security"} & set(shared), "there is no other pod"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,15 @@ def one(objects: list[dict], kind: str) -> dict:
     return found
 
 
+def masked(text: str) -> str:
+    """Certificates are made anew at every rendering."""
+    return re.sub(r"^( *(?:ca\.crt|tls\.crt|tls\.key|caBundle): )\S{100,}$", r"\1…", text, flags=re.MULTILINE)
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_golden(helm, name):
     """TASKFOLD_UPDATE_GOLDENS=1 writes them anew; read the diff before you commit it."""
-    rendered, golden = helm.text("taskfold-system", values(name)), HERE / "golden" / f"{name}.yaml"
+    rendered, golden = masked(helm.text("taskfold-system", values(name))), HERE / "golden" / f"{name}.yaml"
     if os.environ.get("TASKFOLD_UPDATE_GOLDENS"):
         golden.write_text(rendered)
     assert rendered == golden.read_text()
@@ -206,13 +212,13 @@ def test_claim_is_kept_unless_told_otherwise(helm):
 
 
 def test_without_policies_and_cluster_wide_nothing_is_cluster_scoped(helm):
-    objects = helm.objects("ns", {"admissionPolicies": {"enabled": False}})
+    objects = helm.objects("ns", {"admissionPolicies": {"enabled": False}, "reading": {"enabled": False}})
     assert {obj["metadata"].get("namespace") for obj in objects} == {"ns"}
 
 
 def test_names_of_cluster_scoped_objects_hold_namespace_and_release(helm):
     for obj in helm.objects("team-x", {"clusterWide": True}):
-        if "namespace" not in obj["metadata"]:
+        if "namespace" not in obj["metadata"] and obj["kind"] != "APIService":  # one in a cluster, by its group's name
             assert obj["metadata"]["name"].startswith("taskfold.team-x."), obj["metadata"]["name"]
 
 

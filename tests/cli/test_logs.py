@@ -76,7 +76,7 @@ def test_long_files_are_cut_and_huge_ones_left_out(
 def test_no_files_yet(cli: Cli, sandbox_logs: Path) -> None:
     result = cli("logs", "r")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "no files below /logs yet" in result.stderr
+    assert "no such files below /logs yet" in result.stderr
 
 
 def test_a_gone_pod_says_why_and_where_the_files_are(cli: Cli, cluster: FakeCluster) -> None:

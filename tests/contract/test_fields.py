@@ -28,7 +28,8 @@ def row(path):
         ("task.authors.name", "string", "required", "read, without effect"),
         ("environment.memory", "", "", "deprecated"),
         ("steps.min_reward", "number or table of numbers", "unset", "supported"),
-        ("artifacts.source", "string", "required", "refused for now"),
+        ("artifacts.source", "string", "required", "supported"),
+        ("environment.mcp_servers.name", "string", "required", "refused for now"),
     ],
 )
 def test_a_key_of_the_reference(path, type, default, status):  # noqa: A002

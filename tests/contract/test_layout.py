@@ -179,6 +179,23 @@ def test_a_steps_mode_wins_over_the_tasks(task, step, mode):
     assert layout.with_fallbacks((config.steps or ())[0], config).verifier.mode is mode
 
 
+@pytest.mark.parametrize(
+    ("step", "image"),
+    [
+        ({}, "task"),
+        ({"environment_mode": "separate"}, "task"),
+        ({"environment_mode": "shared"}, None),
+        ({"environment": {"docker_image": "step"}}, "step"),
+        ({"environment": {}}, "none named"),
+    ],
+)
+def test_a_separate_step_has_the_tasks_environment_unless_it_has_its_own(step, image):
+    document = {"verifier": {"environment": {"docker_image": "task"}}, "steps": [{"name": "a", "verifier": step}]}
+    config = TaskToml.model_validate(document)
+    table = layout.with_fallbacks((config.steps or ())[0], config).verifier.environment
+    assert (table.docker_image or "none named" if table is not None else None) == image
+
+
 @given(trees.documents(TaskToml))
 def test_any_task_toml_of_known_keys_is_a_task_or_a_task_error(text):
     findings = loader.check(build.folder({"task.toml": text, "steps/a/instruction.md": ""}), task_id="x")

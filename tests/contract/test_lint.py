@@ -212,7 +212,8 @@ def test_the_line_of_broken_toml():
 
 
 def test_what_is_not_supported_yet_is_an_error_of_its_own():
-    assert told(with_toml('artifacts = ["/a"]'))[0] == ("unsupported", "task.toml", 4)
+    servers = 'environment.mcp_servers = [{name = "a", url = "u"}]'
+    assert told(with_toml(servers))[0] == ("unsupported", "task.toml", 4)
 
 
 def test_every_rule_says_when_it_is_given():

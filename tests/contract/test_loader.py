@@ -152,8 +152,9 @@ def test_the_mode_of_the_run_is_decided_before_anything_is_refused(lines):
     task = loader.load(source, task_id="x", terms=loader.Terms(VerifierMode.SHARED))
     assert task.config.verifier.mode is VerifierMode.SHARED
     assert {step.config.verifier.mode for step in task.steps} <= {VerifierMode.SHARED}
-    with pytest.raises(errors.TaskError, match="separate sandbox"):
-        loader.load(build.folder(), task_id="x", terms=loader.Terms(VerifierMode.SEPARATE))
+    assert task.separate is None
+    task = loader.load(build.folder(), task_id="x", terms=loader.Terms(VerifierMode.SEPARATE))
+    assert task.separate is not None
 
 
 def test_the_harbor_dialect_knows_no_python_verifier_and_no_answer():
@@ -243,7 +244,8 @@ def test_check_finds_every_problem_and_every_warning():
 
 
 def test_broken_things_come_before_what_is_not_supported_yet():
-    error = refusal(toml('artifacts = ["/a"]') | {"instruction.md": None, "environment/docker-compose.yaml": ""})
+    servers = 'environment.mcp_servers = [{name = "a", url = "u"}]'
+    error = refusal(toml(servers) | {"instruction.md": None, "environment/docker-compose.yaml": ""})
     assert [each.unsupported for each in (error, *error.others)] == [False, True, True]
     image = {"task.toml": 'agent.user = "a:b"', DOCKERFILE: "FROM a\nCOPY b c"}
     assert [each.file for each in (refusal(image), *refusal(image).others)] == ["task.toml", DOCKERFILE]

@@ -26,7 +26,7 @@ BY_THE_CONTRACT = {
         "restricts the network",
     ),
     "a restriction on [verifier.environment]": (
-        'verifier.environment.network_mode = "no-network"',
+        'verifier.environment = {docker_image = "a", network_mode = "no-network"}',
         "verifier.environment.network_mode",
         "restricts the network",
     ),
@@ -41,7 +41,7 @@ BY_THE_CONTRACT = {
         "restricts the network",
     ),
     "a restriction on a step's verifier environment": (
-        'steps = [{name = "a", verifier = {environment = {network_mode = "no-network"}}}]',
+        'steps = [{name = "a", verifier = {environment = {docker_image = "a", network_mode = "no-network"}}}]',
         "steps[0].verifier.environment.network_mode",
         "restricts the network",
     ),
@@ -65,6 +65,11 @@ BY_THE_CONTRACT = {
         "steps[0].verifier.network_mode",
         "shares the agent's sandbox",
     ),
+    "windows for a step's verifier": (
+        'steps = [{name = "a", verifier = {environment = {docker_image = "a", os = "windows"}}}]',
+        "steps[0].verifier.environment.os",
+        "Linux containers",
+    ),
     "windows": ('environment.os = "Windows"', "environment.os", "Linux containers"),
     "a group for the agent": ('agent.user = "app:staff"', "agent.user", "works with Docker only"),
     "a group for the verifier": ('verifier.user = "1000:1000"', "verifier.user", "works with Docker only"),
@@ -76,14 +81,19 @@ BY_THE_CONTRACT = {
 }
 
 FOR_NOW = {
-    "separate mode": ('verifier.environment_mode = "separate"', "verifier.environment_mode"),
-    "a verifier environment": ("verifier.environment = {}", "verifier.environment"),
-    "artifacts": ('artifacts = ["/app"]', "artifacts"),
-    "separate mode of a step": (
-        'steps = [{name = "a", verifier = {environment_mode = "separate"}}]',
-        "steps[0].verifier.environment_mode",
+    "a restriction on a separate verifier": (
+        'verifier = {environment_mode = "separate", network_mode = "no-network"}',
+        "verifier.network_mode",
     ),
-    "artifacts of a step": ('steps = [{name = "a", artifacts = ["/app"]}]', "steps[0].artifacts"),
+    "a restriction on a step's separate verifier": (
+        'steps = [{name = "a", verifier = {environment_mode = "separate", network_mode = "no-network"}}]',
+        "steps[0].verifier.network_mode",
+    ),
+    "an artifact of a sidecar": ('artifacts = [{source = "/a", service = "db"}]', "artifacts[0].service"),
+    "an artifact of a sidecar after a step": (
+        'steps = [{name = "a", artifacts = ["/b", {source = "/a", service = "db"}]}]',
+        "steps[0].artifacts[1].service",
+    ),
     "mcp servers": ('environment.mcp_servers = [{name = "a", url = "u"}]', "environment.mcp_servers"),
     "a hook in a sidecar": (
         'verifier.collect = [{command = "x", service = "db"}]',
@@ -97,6 +107,7 @@ HARMLESS = (
     "environment.mcp_servers = []",
     'environment.skills_dir = ""',
     "artifacts = []",
+    'artifacts = ["/app", {source = "x", service = "main"}]',
     "steps = []",
     'verifier.environment_mode = "shared"',
     'verifier.network_mode = "public"',
@@ -136,7 +147,7 @@ def test_everything_that_is_refused_is_said_at_once_the_contracts_refusals_first
     error = refusal(
         toml(
             'environment.mcp_servers = [{name = "a", url = "u"}]',
-            'artifacts = ["/a"]',
+            'artifacts = [{source = "/a", service = "db"}]',
             'agent.user = "a:b"',
             'agent.network_mode = "no-network"',
         )
@@ -145,7 +156,7 @@ def test_everything_that_is_refused_is_said_at_once_the_contracts_refusals_first
     assert found == [
         ("agent.network_mode", False),
         ("agent.user", False),
-        ("artifacts", True),
+        ("artifacts[0].service", True),
         ("environment.mcp_servers", True),
     ]
 
@@ -156,3 +167,10 @@ def test_a_restriction_on_a_shared_verifier_names_both_keys_of_an_allowlist():
         "verifier.network_mode",
         "verifier.allowed_hosts",
     }
+
+
+def test_an_allowlist_of_a_separate_verifier_is_refused_under_both_keys():
+    lines = ('verifier = {environment_mode = "separate", network_mode = "allowlist", allowed_hosts = ["a.b"]}',)
+    error = refusal(toml(*lines))
+    found = {(each.field, each.unsupported) for each in (error, *error.others)}
+    assert found == {("verifier.network_mode", True), ("verifier.allowed_hosts", True)}

@@ -14,7 +14,7 @@ from taskfold.api.reasons import Reason
 from taskfold.api.status import Stage, StepStatus
 from taskfold.api.taskrun import TaskRunStatus
 from taskfold.decide import pod as pods
-from taskfold.decide import starts, taskrun, verifierrun
+from taskfold.decide import starts, taskrun, verdicts, verifierrun
 from taskfold.decide.losses import Cause
 from taskfold.decide.plan import Plan
 from taskfold.decide.world import PhaseActive, PhaseRefused, PhaseUnreached
@@ -305,7 +305,7 @@ AT_WORK: dict[str, tuple[Cause, Stage, Callable[[Mapping[str, Any], int], Plan]]
     "entrypoint dead when test.sh ends": (
         Cause.ENTRYPOINT_FAILED,
         Stage.VERIFICATION,
-        _tested(worlds.program("test"), files={verifierrun.REWARD_TXT: b"1"}, beside=DEAD),
+        _tested(worlds.program("test"), files={verdicts.REWARD_TXT: b"1"}, beside=DEAD),
     ),
     "bash gone": (Cause.START_BROKEN, Stage.VERIFICATION, _unstarted("bash: not found in PATH")),
     "working directory gone": (
@@ -344,7 +344,7 @@ AT_WORK: dict[str, tuple[Cause, Stage, Callable[[Mapping[str, Any], int], Plan]]
     "reward cannot be read": (
         Cause.NOT_COPIED,
         Stage.VERIFICATION,
-        _tested(worlds.program("test"), files={verifierrun.REWARD_TXT: FileState.UNREADABLE}),
+        _tested(worlds.program("test"), files={verdicts.REWARD_TXT: FileState.UNREADABLE}),
     ),
     "VerifierRun deleted": (Cause.VERIFIER_RUN_DELETED, Stage.VERIFICATION, _verifier_deleted),
     "VerifierRun refused": (Cause.VERIFIER_RUN_REFUSED, Stage.VERIFICATION, _verifier_refused),

@@ -22,7 +22,7 @@ from taskfold.contract.task import Task
 from taskfold.decide import plan as plans
 from taskfold.decide import pod as pods
 from taskfold.decide import status as to
-from taskfold.decide import step_status, steps, taskrun, verifierrun
+from taskfold.decide import step_status, steps, taskrun, verdicts, verifierrun
 from taskfold.decide.world import (
     Admission,
     PhaseActive,
@@ -227,8 +227,8 @@ class Cluster:
             JournalPhase.HOOKS: [(worlds.program("hook 1", code),) for code in (0, 1)],
             JournalPhase.VERIFY: [(worlds.program("test", code),) for code in (0, 1)],
         }
-        many = {verifierrun.REWARD_JSON: f"{{{MANY}}}".encode()}
-        files = pick([{verifierrun.REWARD_TXT: b"1"}, {verifierrun.REWARD_TXT: b"0.5"}, {}, {"x": b"y"}, many])
+        many = {verdicts.REWARD_JSON: f"{{{MANY}}}".encode()}
+        files = pick([{verdicts.REWARD_TXT: b"1"}, {verdicts.REWARD_TXT: b"0.5"}, {}, {"x": b"y"}, many])
         missing = pick([(), ("find",)]) if phase is JournalPhase.SEED else ()
         found = worlds.result(nonce, *pick(programs[phase]), files=files, missing=missing)
         return replace(found, started_at=to.stamp(self.now), ended_at=to.stamp(self.now))

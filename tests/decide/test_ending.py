@@ -21,7 +21,7 @@ def test_every_ending_collects_first_and_deletes_nothing_yet(phase):
     plan = taskrun.decide(worlds.world(worlds.ended(phase)))
     assert plan.effects == (plans.Collect(worlds.PREFIX, reachable=True),)
     assert worlds.reason_of(plan) is Reason.CLEANUP_PENDING
-    assert (plan.status, plan.again) == (None, 0)
+    assert (plan.status, plan.again) == (None, ending.COPY_LOOK_SECONDS)
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase.final])

@@ -11,9 +11,9 @@ from tests.decide import lost, worlds
 from taskfold import protocol
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
-from taskfold.api.status import Stage
+from taskfold.api.status import Mode, Stage
 from taskfold.contract import failures
-from taskfold.decide import losses, pod, reference, sandbox, taskrun, verifierrun
+from taskfold.decide import losses, pod, reference, sandbox, taskrun, verdicts, verifierrun
 from taskfold.decide import plan as plans
 from taskfold.decide.losses import Cause, Fault
 from taskfold.decide.world import Admission, Refusal
@@ -39,6 +39,8 @@ UNDECIDED = {
     Cause.NO_RESULT,
     Cause.DISK_FULL,
     Cause.NOT_COPIED,
+    Cause.NOT_EXPORTED,
+    Cause.AGENT_NOT_STOPPED,
     Cause.VERIFIER_RUN_REFUSED,
 }
 NOBODYS = set(Cause) - BY_AGENT - UNDECIDED
@@ -179,7 +181,7 @@ def test_the_last_try_before_the_agent_ends_the_run():
 @pytest.mark.parametrize(("cause", "found"), lost.PODS.values(), ids=lost.PODS)
 def test_a_reward_that_was_read_stands_whatever_becomes_of_the_pod(cause, found):
     """C15."""
-    phases = worlds.done(worlds.VERIFY, worlds.program("test"), files={verifierrun.REWARD_TXT: b"0.5"})
+    phases = worlds.done(worlds.VERIFY, worlds.program("test"), files={verdicts.REWARD_TXT: b"0.5"})
     run = worlds.run(worlds.handed_over(), **ZERO, **RETRIES)
     plan = verifierrun.decide(worlds.verifier_world(worlds.verifying(), run=run, pod=found, phases=phases))
     assert plan.status is not None
@@ -302,7 +304,7 @@ def test_a_verifierrun_is_named_after_its_attempt():
     status = lost.in_attempt(worlds.running(), 2)
     phases = worlds.done(worlds.AGENT, worlds.program("agent"))
     plan = taskrun.decide(worlds.world(status, phases=phases, **RETRIES))
-    assert plan.effects == (plans.CreateVerifierRun("fix-bug-2-verify", 2),)
+    assert plan.effects == (plans.CreateVerifierRun("fix-bug-2-verify", 2, Mode.SHARED),)
 
 
 def test_attempts_are_counted_by_number_though_old_ones_left_the_status():

@@ -14,6 +14,7 @@ from taskfold.api.status import (
     AgentStatus,
     Failure,
     JournalPhase,
+    Mode,
     Stage,
     StepStatus,
     VerifierStatus,
@@ -69,14 +70,14 @@ def test_the_journal_of_a_new_pod_knows_the_first_step():
 def test_each_step_has_a_verification_of_its_own(done, name):
     status = worlds.running(steps=over(*[1.0] * done))
     plan = taskrun.decide(world(status, phases=worlds.done(worlds.AGENT, worlds.program("agent"))))
-    assert plan.effects == (plans.CreateVerifierRun(name, 1, worlds.STEPS[done]),)
+    assert plan.effects == (plans.CreateVerifierRun(name, 1, Mode.SHARED, worlds.STEPS[done]),)
 
 
 def test_a_verification_of_another_step_is_never_taken():
     status = worlds.running(steps=over(1.0))
     other = worlds.verifier(worlds.verdict(), step="one")
     plan = taskrun.decide(world(status, verifier=other, phases=worlds.done(worlds.AGENT, worlds.program("agent"))))
-    assert plan.effects == (plans.CreateVerifierRun(TWO, 1, "two"),)
+    assert plan.effects == (plans.CreateVerifierRun(TWO, 1, Mode.SHARED, "two"),)
 
 
 def test_a_verdict_begins_the_next_step_in_one_write():

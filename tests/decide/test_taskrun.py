@@ -324,7 +324,7 @@ OUTCOMES = {
 }
 
 
-CREATE = plans.Plan(effects=(plans.CreateVerifierRun(worlds.VERIFIER, 1),), again=0)
+CREATE = plans.Plan(effects=(plans.CreateVerifierRun(worlds.VERIFIER, 1, Mode.SHARED),), again=0)
 """The VerifierRun is made first: one write tells the agent's end and hands the pod over."""
 
 
@@ -473,7 +473,7 @@ def test_the_agents_limit_is_its_scripts_times_the_multiplier_and_its_installati
 
 def test_the_verifierrun_is_made_again_until_it_is_seen():
     plan = taskrun.decide(worlds.world(worlds.handed_over(None)))
-    assert plan.effects == (plans.CreateVerifierRun(worlds.VERIFIER, 1),)
+    assert plan.effects == (plans.CreateVerifierRun(worlds.VERIFIER, 1, Mode.SHARED),)
     assert plan.status is None
 
 
@@ -510,7 +510,7 @@ def test_a_verifierrun_that_is_refused_from_the_start_masks_the_run_at_last():
     def plan(seconds):
         return taskrun.decide(worlds.world(closing.status, now=worlds.NOW + timedelta(seconds=seconds)))
 
-    assert plan(1799.0).effects == (plans.CreateVerifierRun(worlds.VERIFIER, 1),)
+    assert plan(1799.0).effects == (plans.CreateVerifierRun(worlds.VERIFIER, 1, Mode.SHARED),)
     late = plan(1801.0)
     assert (worlds.phase_of(late), worlds.failure_of(late).reason) == (Phase.MASKED, "VerifierError")
 
@@ -526,7 +526,7 @@ def test_an_operator_that_comes_back_late_still_asks_for_the_verification(agent)
     closing = taskrun.decide(worlds.world(refused, agent=agent, phases=phases))
     assert closing.status is not None
     then = taskrun.decide(worlds.world(closing.status, agent=agent))
-    assert then.effects == (plans.CreateVerifierRun(worlds.VERIFIER, 1),)
+    assert then.effects == (plans.CreateVerifierRun(worlds.VERIFIER, 1, Mode.SHARED),)
 
 
 GONE = {

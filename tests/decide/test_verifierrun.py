@@ -13,7 +13,7 @@ from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import Stage
 from taskfold.decide import plan as plans
-from taskfold.decide import verifierrun
+from taskfold.decide import verdicts, verifierrun, verifying
 from taskfold.decide.world import PhaseActive, PhaseDone, PhaseRefused, PhaseUnreached
 from taskfold.protocol.phase import FileState
 
@@ -24,7 +24,7 @@ ASK = plans.RunPhase("verify", worlds.VERIFY)
 
 def judged(*runs, **files):
     """The plan for a verification that ended with these programs and files (`json`, `txt`)."""
-    paths = {"json": verifierrun.REWARD_JSON, "txt": verifierrun.REWARD_TXT}
+    paths = {"json": verdicts.REWARD_JSON, "txt": verdicts.REWARD_TXT}
     read = {paths[name]: found for name, found in files.items()}
     phases = worlds.done(worlds.VERIFY, *runs, files=read)
     return verifierrun.decide(worlds.verifier_world(worlds.verifying(), phases=phases))
@@ -126,7 +126,7 @@ def test_the_pod_is_not_touched_before_it_is_handed_over(status):
 
 
 def test_a_verdict_wins_over_cancel():
-    phases = worlds.done(worlds.VERIFY, TEST, files={verifierrun.REWARD_TXT: b"1"})
+    phases = worlds.done(worlds.VERIFY, TEST, files={verdicts.REWARD_TXT: b"1"})
     plan = verifierrun.decide(worlds.verifier_world(worlds.verifying(), cancel=True, phases=phases))
     assert worlds.phase_of(plan) is Phase.SUCCEEDED
 
@@ -174,7 +174,7 @@ LIMITS = {
 @pytest.mark.parametrize(("own", "task", "spec", "seconds"), LIMITS.values(), ids=LIMITS)
 def test_the_limit(own, task, spec, seconds):
     world = worlds.verifier_world(worlds.verifying(), task=task, run=worlds.run(worlds.handed_over(), **spec), **own)
-    assert verifierrun.limit(world) == seconds
+    assert verifying.limit(world) == seconds
 
 
 # -- hooks ---------------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def test_output_that_was_not_kept_is_a_warning():
 def test_an_input_that_was_no_regular_file_is_a_warning():
     """C20. What the reset of /tests dropped is nobody's input: it keeps nothing."""
     reset = {"op": "reset", "dropped": ["actions.jsonl"]}
-    ended = worlds.result(worlds.VERIFY, TEST, files={verifierrun.REWARD_TXT: b"1"})
+    ended = worlds.result(worlds.VERIFY, TEST, files={verdicts.REWARD_TXT: b"1"})
     ended = replace(ended, prepared=({"op": "reset", "dropped": []}, reset))
     world = worlds.verifier_world(worlds.verifying(), phases={worlds.VERIFY: PhaseDone(ended)})
     plan = verifierrun.decide(world)
@@ -305,7 +305,7 @@ def test_more_rewards_than_a_status_holds_are_kept_in_the_store(count, kept):
 
 def test_a_run_without_a_place_in_the_store_keeps_its_verdict_all_the_same():
     values = {f"r{number}": 1 for number in range(200)}
-    phases = worlds.done(worlds.VERIFY, TEST, files={verifierrun.REWARD_JSON: json.dumps(values).encode()})
+    phases = worlds.done(worlds.VERIFY, TEST, files={verdicts.REWARD_JSON: json.dumps(values).encode()})
     run = worlds.run(worlds.handed_over(store=None))
     plan = verifierrun.decide(worlds.verifier_world(worlds.verifying(), phases=phases, run=run))
     assert (worlds.phase_of(plan), plan.effects) == (Phase.SUCCEEDED, ())

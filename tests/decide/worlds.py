@@ -33,6 +33,7 @@ from taskfold.contract import task as tasks
 from taskfold.contract.folder import MemoryFolder
 from taskfold.decide import pod as pods
 from taskfold.decide import status as to
+from taskfold.decide import step_status
 from taskfold.decide.plan import Plan
 from taskfold.decide.world import PhaseDone, RunWorld, VerifierWorld
 from taskfold.protocol.phase import BackgroundEnd, FileState, PhaseResult, ReadFile, RunResult, User
@@ -273,18 +274,25 @@ def verifier_world(status: VerifierRunStatus | None = None, **changes: Any) -> V
     """The world of the VerifierRun. Keys of VerifierWorld; all others are fields of its spec."""
     known = {name: changes.pop(name) for name in tuple(changes) if name in VerifierWorld.__dataclass_fields__}
     deleted = changes.pop("deleted", False)
+    graded = known.get("run", run(handed_over()))
     fields: dict[str, Any] = {
         "verifier": verifier(status, deleted=deleted, **changes),
         "spec_digest": SPEC_DIGEST,
         "now": NOW,
         "nonces": FRESH,
         "settings": SETTINGS,
-        "run": run(handed_over()),
+        "run": graded,
         "task": TASK,
         "pod": ready(),
         "image_user": ROOT,
+        "place": _place(graded, changes.get("step")),
     }
     return VerifierWorld(**(fields | known))
+
+
+def _place(graded: TaskRun | None, step: str | None) -> str | None:
+    prefix = graded.status.store if graded is not None else None
+    return step_status.place(prefix, step) if prefix is not None and step is not None else prefix
 
 
 # -- pods ----------------------------------------------------------------------------------------------------------

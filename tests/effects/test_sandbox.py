@@ -19,7 +19,7 @@ from tests.effects import fake_exec as fake
 from tests.effects.fake_exec import PIN, FakeCluster, Remote, serving
 
 from taskfold.contract import folder as folders
-from taskfold.effects import errors, frames, sandbox, scrubbing, sinks, transfer
+from taskfold.effects import errors, frames, packed, sandbox, scrubbing, sinks, transfer
 from taskfold.protocol import phase as phases
 
 BOUNDS: dict[str, Any] = {"max_bytes": 1 << 32, "max_entries": 100_000}
@@ -107,6 +107,20 @@ async def test_one_exec_serves_the_phases_of_a_pod_and_the_copy(helper: Path, tm
     assert (tmp_path / "out/agent/word").read_bytes() == b"agent"
 
 
+async def test_one_exec_serves_copies_and_the_phase_behind_them(helper: Path, tmp_path: Path) -> None:
+    cluster = FakeCluster()
+    (tmp_path / "f").write_bytes(b"word")
+    async with boxed(helper, cluster=cluster) as box:
+        for name in ("f", "none", "f"):
+            root = sandbox.Root(str(tmp_path / name), "f")
+            result = await box.pack([root], sinks.ToFile(tmp_path / "x.tar"), keep=True, **BOUNDS)
+            assert [each.type for each in result.roots] == ["file" if name == "f" else "missing"]
+        request = phases.PhaseRequest(sandbox.new_nonce(), "agent", runs=[shell("echo end", tmp_path / "log")])
+        assert [run.inline for run in (await box.run_phase(replace(request, keep=True))).runs] == [b"end\n"]
+        await box.pack([root], sinks.ToFile(tmp_path / "x.tar"), **BOUNDS)
+        assert len(cluster.offered) == 1
+
+
 async def test_a_kept_stream_that_broke_costs_one_try(helper: Path, tmp_path: Path) -> None:
     cluster = FakeCluster()
     request = phases.PhaseRequest(sandbox.new_nonce(), "agent", runs=[shell("echo once", tmp_path / "log")], keep=True)
@@ -180,7 +194,7 @@ async def test_a_payload_that_cannot_be_read_starts_nothing(helper: Path, tmp_pa
 
 async def test_a_request_needs_its_payloads(helper: Path) -> None:
     async with boxed(helper) as box:
-        with pytest.raises(ValueError, match="1 unpack operations, 0 payloads"):
+        with pytest.raises(ValueError, match="1 operations take an archive, 0 payloads"):
             await box.run_phase(phases.PhaseRequest("0" * 32, "x", [phases.Unpack("/x")]))
 
 
@@ -347,18 +361,24 @@ async def test_a_connection_lost_before_the_answer() -> None:
             await sandbox.Sandbox(exec_, PIN).run_phase(REQUEST)
 
 
-def packed(content: bytes, *, cut: int | None = None, wrong: bool = False) -> FakeCluster:
-    trailer = frames.Trailer(1, len(content), "0" * 64 if wrong else hashlib.sha256(content).hexdigest())
-    return saying((frames.header(len(content)) + content + trailer.encode())[:cut])
+ROOT = {"path": "/x", "type": "missing", "sha256": None, "entries": 1 << 63, "size": True, "skippedCount": "1"}
+"""What a sandbox says about a root, in which no count is one."""
+
+
+def archived(content: bytes, *, cut: int | None = None, wrong: bool = False) -> FakeCluster:
+    digest = "0" * 64 if wrong else hashlib.sha256(content).hexdigest()
+    trailer = {"entries": 1, "bytes": len(content), "sha256": digest, "roots": [ROOT]}
+    body = json.dumps(trailer).encode()
+    return saying((frames.header(len(content)) + content + frames.END + frames.header(len(body)) + body)[:cut])
 
 
 @pytest.mark.parametrize(
     ("cluster", "kind"),
     [
-        (packed(b"x" * 2000, cut=1000), errors.Truncated),
-        (packed(b"x" * 2000, cut=-1), errors.Truncated),
-        (packed(b"x" * 2000, wrong=True), errors.DigestMismatch),
-        (packed(b"x" * 900_000), errors.LimitExceeded),
+        (archived(b"x" * 2000, cut=1000), errors.Truncated),
+        (archived(b"x" * 2000, cut=-1), errors.Truncated),
+        (archived(b"x" * 2000, wrong=True), errors.DigestMismatch),
+        (archived(b"x" * 900_000), errors.LimitExceeded),
         (saying(b"", code=2), errors.HelperFailed),
     ],
     ids=["cut", "cut in the trailer", "wrong digest", "more than asked for", "failed"],
@@ -378,11 +398,43 @@ async def test_a_copy_out_that_is_none(tmp_path: Path, cluster: FakeCluster, kin
 
 async def test_counts_that_are_none_count_nothing(tmp_path: Path) -> None:
     trailer = {"entries": 0, "bytes": 0, "sha256": hashlib.sha256().hexdigest(), "scrubbed": "x", "skippedCount": -1}
+    trailer["roots"] = [ROOT]
     body = json.dumps(trailer).encode()
     async with serving(saying(frames.END + frames.header(len(body)) + body)) as (exec_, _):
         sink = sinks.ToFile(tmp_path / "x.tar")
         result = await sandbox.Sandbox(exec_, PIN).pack([sandbox.Root("/x", "x")], sink, **BOUNDS)
     assert (result.scrubbed, result.skipped_count) == (0, 0)
+    assert result.roots == (sandbox.RootResult("/x", sandbox.RootType.MISSING, 0, 0, None, 0, 0),)
+
+
+@pytest.mark.parametrize(
+    "roots",
+    [None, [], [ROOT, ROOT], [{**ROOT, "type": "odd"}], [{**ROOT, "path": None}], [{**ROOT, "sha256": "0"}], ["x"], {}],
+    ids=["none", "too few", "too many", "another type", "no path", "no digest", "no object", "no list"],
+)
+async def test_a_copy_whose_roots_are_not_told_of_is_none(tmp_path: Path, roots: object) -> None:
+    body = json.dumps({"entries": 0, "bytes": 0, "sha256": hashlib.sha256().hexdigest(), "roots": roots}).encode()
+    async with serving(saying(frames.END + frames.header(len(body)) + body)) as (exec_, _):
+        with pytest.raises(errors.ProtocolError, match="root"):
+            box = sandbox.Sandbox(exec_, PIN)
+            await box.pack([sandbox.Root("/x", "x")], sinks.ToFile(tmp_path / "x.tar"), **BOUNDS)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_texts_of_a_sandbox_can_be_written_down(tmp_path: Path) -> None:
+    half = "\ud800"
+    trailer = {"entries": 0, "bytes": 0, "sha256": hashlib.sha256().hexdigest(), "changed": [half] * 101}
+    trailer |= {
+        "roots": [{**ROOT, "path": half}],
+        "skipped": [{"path": half * n, "reason": half} for n in (9000, *range(1, 101))],
+    }
+    body = json.dumps(trailer).encode()
+    async with serving(saying(frames.END + frames.header(len(body)) + body)) as (exec_, _):
+        sink = sinks.ToFile(tmp_path / "x.tar")
+        result = await sandbox.Sandbox(exec_, PIN).pack([sandbox.Root("/x", "x")], sink, **BOUNDS)
+    repr((result.changed, result.roots, result.skipped)).encode()
+    assert (len(result.skipped), len(result.changed), result.roots[0].path) == (100, 100, "\\ud800")
+    assert result.skipped[0].path == "\\ud800" * packed.MAX_TEXT
 
 
 async def test_a_cancelled_copy_leaves_nothing(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ async def build(payload: transfer.Payload) -> tuple[bytes, frames.Trailer]:
     wire = bytearray()
     async with transfer.building(payload) as outgoing:
         async for block in outgoing.blocks():
-            assert len(block) <= transfer.BLOCK_BYTES
+            assert len(block) <= frames.BLOCK_BYTES
             wire += block[1:]
         return bytes(wire) + outgoing.trailer.encode(), outgoing.trailer
 
@@ -88,7 +88,7 @@ def to(path: Path, **more: int) -> sinks.ToDirectory:
     return sinks.ToDirectory(path, **({"max_bytes": BIG, "max_entries": 10**6} | more))
 
 
-sizes = [0, 1, 511, 512, 513, 32767, 32768, 32769, transfer.BLOCK_BYTES, 2**20 - 1, 2**20, 2**20 + 1]
+sizes = [0, 1, 511, 512, 513, 32767, 32768, 32769, frames.BLOCK_BYTES, 2**20 - 1, 2**20, 2**20 + 1]
 
 
 async def test_a_folder_is_equal_on_the_other_side(tmp_path: Path) -> None:

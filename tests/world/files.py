@@ -7,7 +7,7 @@ helper's descriptors do; programs (`read`, `write`, …) follow links as the ker
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 MAX_PATH = 4096
@@ -193,11 +193,54 @@ class FileSystem:
         if folder.children.pop(parts[-1], None) is None:
             raise _missing(path)
 
-    def follow(self, path: str, *, trusted: bool = False) -> Folder:
+    def whereabouts(self, path: str) -> str:
+        """The path of the same thing without a link on the way, as far as there is anything."""
+        pending, trail, links = split(path), list[str](), 0
+        while pending:
+            name = pending.pop(0)
+            if name == "..":
+                trail = trail[:-1]
+            elif name not in ("", "."):
+                found = self._without_links(trail).get(name)
+                if not isinstance(found, Link) or links > MAX_LINKS:
+                    trail.append(name)
+                    continue
+                links += 1
+                trail = [] if found.target.startswith("/") else trail
+                pending = [*found.target.split("/"), *pending]
+        return "/" + "/".join(trail)
+
+    def trusted(self, path: str) -> Node | None:
+        """What is at the end of a path, if every link on the way is root's."""
+        pending, trail, links = split(path), list[str](), 0
+        found: Node | None = self.root
+        while pending:
+            name = pending.pop(0)
+            if name == "..":
+                trail = trail[:-1]
+            elif name not in ("", "."):
+                found = self._without_links(trail).get(name)
+                trail.append(name)
+            if isinstance(found, Link):
+                links += 1
+                if found.uid != 0 or links > MAX_LINKS:
+                    return None
+                trail = [] if found.target.startswith("/") else trail[:-1]
+                pending, found = [*found.target.split("/"), *pending], None
+        return found
+
+    def _without_links(self, parts: list[str]) -> dict[str, Node]:
+        """What is in the folder at `parts`; nothing if that is none."""
+        try:
+            return self.walk(parts, replace=False).children
+        except OSError:
+            return {}
+
+    def follow(self, path: str, *, trusted: bool = False, check: Callable[[str, bool], None] | None = None) -> Folder:
         """The folder at a path of the image, made where it is missing, also behind a link that leads nowhere yet.
 
         NotADirectoryError, which names what is in the way, if that is no folder. `trusted`: a link that is not root's
-        is an error.
+        is an error. `check` hears of each step, and whether it is a link.
         """
         at, links = [self.root], 0
         pending = split(path)
@@ -210,6 +253,8 @@ class FileSystem:
                 at, trail = (at[:-1] or at), trail[:-1]
                 continue
             found = at[-1].children.get(name)
+            if check is not None:
+                check("/" + "/".join([*trail, name]), isinstance(found, Link))
             if isinstance(found, Link):
                 if trusted and found.uid != 0:
                     raise OSError(errno.ELOOP, f'"{name}" is a link of user {found.uid}, which is not followed')

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tests.world import copies, files, packing, requests, unpacking, users
+from tests.world import copies, files, packing, requests, restoring, unpacking, users
 from tests.world.journal import Claim, Event, Phase, failed
 from tests.world.pipes import Pipe
 from tests.world.running import find_program
@@ -56,7 +56,10 @@ async def phase(box: "Container", stdin: Pipe, stdout: Pipe) -> int:
             return 0
         asked = requests.packing_instead(body)
         if asked is not None:
-            return await packing.pack_asked(box, asked, stdout, None)
+            code, keep = await packing.pack_asked(box, asked, stdout, None)
+            if not keep or stdin.unread:
+                return code
+            continue
         try:
             request = requests.phase(body)
         except requests.RefusedError as error:
@@ -138,10 +141,14 @@ class Preparation:
         self._stdin = stdin
         self._stdout = stdout
         self._sent = False
+        self._shipped: set[str] = set()
+        self._restorer = restoring.Restorer(box.files)
         self.results: list[Event] = []
 
     async def all(self, operations: list[dict[str, Any]]) -> None:
         """`FailedError` at the first that fails; `results` has one result for each before it."""
+        paths = {each["unless"] for each in operations if each.get("unless") is not None}
+        self._shipped = {path for path in paths if self._box.init.ships(path)}
         for operation in operations:
             self._claim.beat()
             try:
@@ -163,6 +170,8 @@ class Preparation:
             case "userNamespace":  # no model of a kernel: its sandboxes are root of their node
                 raise FailedError("NoUserNamespace", "the sandbox's users are all users of its node")
             case "reset":
+                if self._unless(operation):
+                    return {"dropped": [], "unless": True}
                 return {"dropped": self._reset(operation["path"], operation.get("keep") or [])}
             case "remove":
                 folder, name = self._box.files.parent(operation["path"], replace=True)
@@ -173,14 +182,28 @@ class Preparation:
             case "directory":
                 return self._directory(operation)
             case "unpack":
-                if not self._sent:
-                    self._sent = True
-                    await _print(self._stdout, {"event": "send"})
+                await self._ask()
+                if self._unless(operation):
+                    taken = await unpacking.take(files.FileSystem(), operation, self._stdin, self._claim.beat)
+                    return {"seconds": 0.0, "unless": True, **taken, "skipped": [], "skippedCount": 0}
                 options = self._unpacking(operation)
                 taken = await unpacking.take(self._box.files, options, self._stdin, self._claim.beat)
                 return {"seconds": 0.0, **taken}
+            case "restore":
+                await self._ask()
+                taken = await self._restorer.restore(operation, self._stdin, self._claim.beat)
+                return {"seconds": 0.0, **taken}
         self._write(operation)
         return {}
+
+    async def _ask(self) -> None:
+        """The archives, once."""
+        if not self._sent:
+            self._sent = True
+            await _print(self._stdout, {"event": "send"})
+
+    def _unless(self, operation: Mapping[str, Any]) -> bool:
+        return operation.get("unless") in self._shipped
 
     def _tools(self, operation: Mapping[str, Any]) -> Event:
         missing = []

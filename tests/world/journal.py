@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from tests.world import clock, course, requests
+from tests.world import clock, course, files, requests
 
 if TYPE_CHECKING:
     from tests.world.sandbox import Container
@@ -68,6 +68,7 @@ class Init:
         self._box = box
         self._phases: dict[str, Phase] = {}
         self._forgotten: set[str] = set()
+        self._shipped: dict[str, bool] = {}
         self.background: list[tuple[str, Event | None]] = []
         """Runs that go on beside the phases: the nonce of the phase that began it, and its end."""
 
@@ -75,6 +76,12 @@ class Init:
         """The phase of a nonce if it has started."""
         phase = self._phases.get(nonce)
         return phase if phase is not None and phase.claim is None else None
+
+    def ships(self, path: str) -> bool:
+        """Whether the path was a regular file when this was first asked, links of root's followed."""
+        if path not in self._shipped:
+            self._shipped[path] = isinstance(self._box.files.trusted(path), files.File)
+        return self._shipped[path]
 
     @property
     def kept(self) -> int:

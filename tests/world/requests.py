@@ -20,6 +20,8 @@ MAX_INLINE = 64 << 10
 MAX_OUTPUT = 1 << 30
 MAX_IDLE_SECONDS = 3600
 IDLE_SECONDS = 30
+MAX_UNLESS, MAX_UNLESS_BYTES = 8, 256
+MAX_EXCLUDES, MAX_PATTERN = 256, 1024
 MIN_SCRUB, MAX_SCRUB, MAX_SCRUBS, MAX_SCRUB_BYTES, MAX_ROOTS = 8, 64 << 10, 256, 512 << 10, 1024
 
 
@@ -31,7 +33,7 @@ _USER = {"name": str, "group": str, "uid": int, "gid": int, "groups": [int]}
 _OPERATION = {
     "op": str, "required": bool, "names": [str], "path": str, "to": str, "keep": [str], "mode": str, "user": _USER,
     "existing": str, "links": str, "digest": str, "maxBytes": int, "maxEntries": int, "fileMode": str,
-    "base64": bytes, **_USER,
+    "base64": bytes, "type": str, "unless": str, **_USER,
 }  # fmt: skip
 _OUTPUT = {"path": str, "headBytes": int, "tailBytes": int, "inlineBytes": int}
 _CHECK = {
@@ -47,8 +49,8 @@ _PHASE = {
     "prepare": [_OPERATION], "limitSeconds": float, "runs": [_RUN], "read": [{"path": str, "maxBytes": int}],
 }  # fmt: skip
 _PACK = {
-    "protocol": int, "roots": [{"path": str, "as": str, "only": bool}], "maxBytes": int, "maxEntries": int,
-    "maxFileBytes": int, "scrub": [bytes], "scrubExcept": [str],
+    "protocol": int, "roots": [{"path": str, "as": str, "only": bool, "exclude": [str]}], "maxBytes": int,
+    "maxEntries": int, "maxFileBytes": int, "scrub": [bytes], "scrubExcept": [str], "keep": bool,
 }  # fmt: skip
 _UNPACK = {"protocol": int, "path": str, "fileMode": str, "maxBytes": int, "maxEntries": int}
 
@@ -69,6 +71,7 @@ def phase(body: bytes) -> dict[str, Any]:
     for index, operation in enumerate(operations):
         with _about(f"prepare[{index}] ({operation.get('op', '')[:20]})"):
             _operation(operation)
+    _unless(operations)
     _work(request)
     return request
 
@@ -81,8 +84,10 @@ def pack(body: bytes) -> dict[str, Any]:
     fits = 0 < len(roots) <= MAX_ROOTS and request.get("maxBytes", 0) >= 0 and request.get("maxEntries", 0) >= 0
     _check(fits, "roots, maxBytes or maxEntries: out of range")
     for root in roots:
-        _path(root.get("path", ""))
+        _check(root.get("path", "") != "", "roots: a root without a path")
+        _relative(root["path"].lstrip("/"))
         _relative(root.get("as", ""))
+        _exclude(root.get("exclude") or [])
     values = request.setdefault("scrub", [])
     many = len(values) > MAX_SCRUBS or len(request.setdefault("scrubExcept", [])) > MAX_ROOTS
     _check(not many, f"scrub or scrubExcept: more than {MAX_SCRUBS} values or {MAX_ROOTS} paths")
@@ -125,6 +130,8 @@ def mode(text: str) -> int:
 def _operation(operation: dict[str, Any]) -> None:
     if operation.get("user") is not None:
         _user(operation["user"])
+    depends = operation.get("unless") is not None
+    _check(not depends or operation.get("op") in ("reset", "unpack"), "unless: only of a reset or an unpack")
     match operation.get("op"):
         case "tools" | "userNamespace":
             return
@@ -149,6 +156,11 @@ def _operation(operation: dict[str, Any]) -> None:
             here = links == "follow" and not operation.get("path")  # the working directory
             _unpacking({**operation, "path": "/"} if here else operation)
             return
+        case "restore":
+            kind = operation.get("type", "")
+            _check(kind in ("file", "directory"), f'type: "{kind[:20]}" is neither file nor directory')
+            _unpacking({**operation, "fileMode": "keep"})
+            return
         case _:
             raise RefusedError("unknown operation")
     _path(operation.get("path", ""))
@@ -160,6 +172,24 @@ def _unpacking(options: Mapping[str, Any]) -> None:
     fits = 0 <= options.get("maxBytes", 0) <= 1 << 50 and 0 <= options.get("maxEntries", 0) <= 100_000_000
     _check(fits, "maxBytes or maxEntries: out of range")
     _path(options.get("path", ""))
+
+
+def _unless(operations: list[dict[str, Any]]) -> None:
+    paths = {each["unless"] for each in operations if each.get("unless") is not None}
+    for path in paths:
+        text = f'unless: "{path[:100]}" is not an absolute path of at most {MAX_UNLESS_BYTES} bytes'
+        _check(len(path.encode()) <= MAX_UNLESS_BYTES, text)
+        try:
+            files.split(path)
+        except ValueError as error:
+            raise RefusedError(text) from error
+    _check(len(paths) <= MAX_UNLESS, f"unless: more than {MAX_UNLESS} paths")
+
+
+def _exclude(patterns: list[str]) -> None:
+    _check(len(patterns) <= MAX_EXCLUDES, f"exclude: more than {MAX_EXCLUDES} patterns")
+    fits = all(len(each.encode()) <= MAX_PATTERN and "\0" not in each for each in patterns)
+    _check(fits, "exclude: a pattern is too long, or has a NUL byte")
 
 
 def _user(user: Mapping[str, Any]) -> None:

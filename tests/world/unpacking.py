@@ -76,6 +76,9 @@ class Extractor:
         self._root = options.get("root") or found.walk(files.split(options["path"]), replace=True)
         self._owner = options.get("owner", (0, 0))
         self._bytes = 0
+        self._only: str | None = options.get("only")
+        self._place: str | None = options.get("place")
+        """Where the archive is an artifact's: whether of one file, which gets the name, and the path."""
         self._brought: set[str] = set()
         self.entries = 0
         self.skipped = Skipped()
@@ -94,14 +97,26 @@ class Extractor:
                     self.entries += 1
                     if self.entries > self._options.get("maxEntries", 0):
                         raise CopyError("Unpack", f"more than {self._options.get('maxEntries', 0)} entries")
-                    self._entry(tar, member)
+                    self._entry(tar, self._renamed(member) if self._only is not None else member)
+                if self._only is not None and not self.entries:
+                    raise CopyError("Unpack", "the archive of a file is empty")
         except (tarfile.TarError, OSError, ValueError) as error:
             raise CopyError("Unpack", str(error)) from error
+
+    def _renamed(self, member: tarfile.TarInfo) -> tarfile.TarInfo:
+        """The one member of a file's archive, under the file's name."""
+        if self.entries > 1:
+            raise CopyError("Unpack", "the archive of a file has more than one member")
+        if not member.isfile():
+            raise CopyError("Unpack", f'"{member.name}" is no regular file')
+        assert self._only is not None
+        member.name = self._only
+        return member
 
     def _entry(self, tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         parts = files.split_relative(member.name)
         if not parts:
-            return None
+            return self._itself(member)
         name = "/".join(parts)
         if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
             return self.skipped.add(name, "special")
@@ -113,7 +128,7 @@ class Extractor:
             made.mode = member.mode & 0o1777 if keep else member.mode & 0o777 | 0o555
             made.uid, made.gid = owner
         elif member.issym():
-            if not stays_inside(parts, member.linkname):
+            if not self._stays(parts, member.linkname):
                 return self.skipped.add(name, "link")
             self._files.place(folder, parts[-1], files.Link(target=member.linkname, uid=owner[0], gid=owner[1]))
         elif member.islnk():
@@ -131,6 +146,21 @@ class Extractor:
             self._brought.add(name)
         return None
 
+    def _itself(self, member: tarfile.TarInfo) -> None:
+        """The folder that is unpacked into. What it is like is the request's business, but for an artifact's."""
+        if self._place is None:
+            return
+        if not member.isdir():
+            raise CopyError("Unpack", "the artifact is no folder")
+        self._root.mode, self._root.mtime = member.mode & 0o1777, member.mtime
+        self._root.uid, self._root.gid = member.uid, member.gid
+
+    def _stays(self, parts: list[str], target: str) -> bool:
+        """A link of an artifact may name its own place too, as an absolute path."""
+        if self._place is not None and target.startswith(f"{self._place}/"):
+            return stays_inside(["link"], target.removeprefix(f"{self._place}/"))
+        return stays_inside(parts, target)
+
     def _parent(self, parts: list[str]) -> files.Folder:
         """The folder of an entry; what is made on the way is the owner's."""
         at = self._root
@@ -142,6 +172,8 @@ class Extractor:
         return at
 
     def _mode(self, member: tarfile.TarInfo, name: str) -> int:
+        if self._place is not None:
+            return member.mode & 0o777
         if self._options["fileMode"] == "keep":
             return member.mode & 0o1777
         if name == "test.sh":

@@ -94,6 +94,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- default (printf "%s-store" (include "taskfold.fullname" .)) .Values.store.persistence.existingClaim -}}
 {{- end -}}
 
+{{/* The Service that the API server reaches the operator by, and the Secret with its certificate. */}}
+{{- define "taskfold.readingName" -}}
+{{- printf "%s-reading" (include "taskfold.fullname" .) -}}
+{{- end -}}
+
 {{/* The operator's settings. As JSON, which is YAML: toYaml writes large whole numbers as 4.294967296e+09. */}}
 {{- define "taskfold.settings" -}}
 {{- $store := dict "url" .Values.store.url "ephemeral" .Values.store.ephemeral -}}
@@ -104,6 +109,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "store" $store
   "leaderElection" (merge (dict "leaseName" (include "taskfold.fullname" .)) .Values.leaderElection)
   "healthPort" .Values.healthPort
+  "reading" (pick .Values.reading "enabled" "port" "streams" "presignedSeconds")
 -}}
 {{- mustMergeOverwrite (deepCopy .Values.settings) $derived | mustToPrettyJson -}}
 {{- end -}}

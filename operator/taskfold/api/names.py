@@ -40,6 +40,11 @@ def verifier(run: str, attempt: int, step: str | None = None, number: int = 0) -
     return f"{name}-{start}--{number}" if start else f"{name}--{number}"
 
 
+def verifier_pod(verifier: str, try_number: int) -> str:
+    """The own sandbox of a separate verification, of one try."""
+    return f"{verifier}-{try_number}"
+
+
 WAITER = "wait-"
 
 

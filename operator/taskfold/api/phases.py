@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """`status.phase` of a TaskRun and of a VerifierRun (which has no Seeding, Running, Closing)."""
+    """`status.phase` of a TaskRun and of a VerifierRun (without Running; Closing and Seeding in mode separate only)."""
 
     PENDING = "Pending"
     QUEUED = "Queued"
@@ -35,7 +35,7 @@ SENTENCES: dict[Phase, str] = {
     Phase.QUEUED: "Admitted; waits for a start slot, for quota or for a scheduling gate.",
     Phase.SEEDING: "The pod is being created and prepared; nothing of the agent has run.",
     Phase.RUNNING: "The agent works.",
-    Phase.CLOSING: "The agent has ended; what is needed for verification is put in place.",
+    Phase.CLOSING: "The agent has ended; what verification needs is collected from its sandbox.",
     Phase.VERIFYING: "The verifier runs, or its result is being read.",
     Phase.SUCCEEDED: "There is a verdict: `status.reward` counts, also when it is 0.",
     Phase.FAILED: "The run did not get as far as a verdict; it has no row among the results.",

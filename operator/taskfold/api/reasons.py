@@ -24,6 +24,9 @@ class Reason(StrEnum):
     AGENT_RUNNING = "AgentRunning"
     AWAITING_FINISH = "AwaitingFinish"
     CLOSING = "Closing"
+    COLLECTING = "Collecting"
+    STOPPING_AGENT = "StoppingAgent"
+    AWAITING_RUN = "AwaitingRun"
     VERIFYING = "Verifying"
     VERDICT_REACHED = "VerdictReached"
     RETRYING = "Retrying"
@@ -43,6 +46,7 @@ class Reason(StrEnum):
     NAME_CONFLICT = "NameConflict"
     FORBIDDEN_BY_PROFILE = "ForbiddenByProfile"
     SECRETS_EXPOSED = "SecretsExposed"
+    NOT_GRADABLE = "NotGradable"
 
     QUOTA_EXCEEDED = "QuotaExceeded"
     POD_REJECTED = "PodRejected"
@@ -93,6 +97,7 @@ class Reason(StrEnum):
     TAMPERED = "Tampered"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     VERIFIER_RUN_DELETED = "VerifierRunDeleted"
+    AGENT_NOT_STOPPED = "AgentNotStopped"
 
     TRANSFER_FAILED = "TransferFailed"
     STORE_UNAVAILABLE = "StoreUnavailable"
@@ -134,6 +139,11 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.AGENT_RUNNING: _normal("The agent works."),
     Reason.AWAITING_FINISH: _normal("The sandbox is ready for an external agent; the run waits for `spec.finish`."),
     Reason.CLOSING: _normal("The agent has ended; `status.agent.outcome` says how. Verification comes next."),
+    Reason.COLLECTING: _normal("Artifacts and logs are being copied out of the agent's sandbox into the store."),
+    Reason.STOPPING_AGENT: _normal(
+        "The agent's pod is being stopped: nothing goes to the verifier's own pod before that is proven."
+    ),
+    Reason.AWAITING_RUN: _normal("The TaskRun that is to be graded again is not complete yet."),
     Reason.VERIFYING: _normal("The verifier runs, or its result is being read."),
     Reason.VERDICT_REACHED: _normal("The verifier has given a reward; it counts, also when it is 0."),
     Reason.RETRYING: _normal("The last try or attempt was lost for a cause that is nobody's fault; a new one begins."),
@@ -167,6 +177,9 @@ MEANINGS: dict[Reason, Meaning] = {
     ),
     Reason.SECRETS_EXPOSED: Meaning(
         "The run gives Secrets to a verifier in the agent's sandbox, and the operator's settings refuse that."
+    ),
+    Reason.NOT_GRADABLE: Meaning(
+        "What the TaskRun left does not allow to grade it again; the message says what is missing."
     ),
     # Start of the pod.
     Reason.QUOTA_EXCEEDED: Meaning("A ResourceQuota leaves no room for the pod; the run waits, for a limited time."),
@@ -243,6 +256,9 @@ MEANINGS: dict[Reason, Meaning] = {
         "A phase gave no result until the operator's own deadline, well after its limit."
     ),
     Reason.VERIFIER_RUN_DELETED: Meaning("Somebody deleted the VerifierRun before it had a verdict."),
+    Reason.AGENT_NOT_STOPPED: Meaning(
+        "Nothing proved within the limit that the agent's containers had ended; its artifacts are kept."
+    ),
     # Around the run.
     Reason.TRANSFER_FAILED: Meaning("Files could not be copied into or out of the sandbox, or their checksums differ."),
     Reason.STORE_UNAVAILABLE: Meaning(

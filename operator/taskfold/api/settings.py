@@ -144,6 +144,15 @@ class LimitSettings(_Settings):
     """What a pod's deadline adds to the sum of its limits, for the case that no operator lives."""
     deletion_seconds: float = 120
     """How long an ending waits for the pod to go before it completes and leaves the rest to the janitor."""
+    artifact_seconds: float = 3600
+    """How long copying a run's artifacts out of its sandbox, or into the verifier's, may take."""
+    artifact_bytes: int = 16 * 1024**3
+    """Most bytes that are kept of one run's artifacts, all of a verification together. What is over is skipped."""
+    artifact_entries: int = 1_000_000
+    """Most files and folders of the same."""
+    stop_seconds: float = 300
+    """How long after its grace an agent's pod may take to be reported stopped, before a separate verification is given
+    up."""
     collect_seconds: float = 600
     """How long collecting the kept files may take."""
     collect_bytes: int = 4 * 1024**3
@@ -239,9 +248,28 @@ class JanitorSettings(_Settings):
     the object is not the end of its containers: on a node that is only cut off they go on."""
 
 
+class ReadingSettings(_Settings):
+    """How users read what runs left: an API server beside the cluster's own (docs/results.md)."""
+
+    enabled: bool = False
+    """Serve API group `results.taskfold.dev`. The chart switches it on, and makes what belongs to it."""
+    port: int = Field(default=8443, ge=1, le=65_535)
+    """Port of that server, HTTPS."""
+    certificate: str = "/etc/taskfold-reading/tls.crt"
+    """File with the server's certificate, PEM. Read again when it changes."""
+    key: str = "/etc/taskfold-reading/tls.key"
+    """File with its key."""
+    streams: int = Field(default=16, ge=1)
+    """Files and logs that are sent at a time, at most half of them to one user. Further ones are told to come again."""
+    presigned_seconds: int = Field(default=300, ge=0, le=604_800)
+    """How long an address in the bucket is good that a user asks for instead of the bytes. 0: there are none."""
+
+
 class Settings(_Settings):
     """Everything the operator can be told."""
 
+    separate_verifier_for_artifacts: bool = False
+    """Verify every task that declares artifacts in a sandbox of its own, unless the run says otherwise."""
     cluster_name: str = "default"
     """First part of every key in the store."""
     namespaces: list[str] = Field(default_factory=list)
@@ -256,6 +284,7 @@ class Settings(_Settings):
     secrets: SecretSettings = SecretSettings()
     leader_election: LeaderElectionSettings = LeaderElectionSettings()
     janitor: JanitorSettings = JanitorSettings()
+    reading: ReadingSettings = ReadingSettings()
     resync_seconds: float = Field(default=30, ge=1)
     """How often what is unfinished is compared with the API server, by names and versions, against events that never
     came."""

@@ -14,7 +14,7 @@ from .settings import Settings
 
 Schema = dict[str, Any]
 
-DERIVED = ("clusterName", "namespaces", "store", "leaderElection", "healthPort")
+DERIVED = ("clusterName", "namespaces", "store", "leaderElection", "healthPort", "reading")
 """Settings that the chart writes itself, from values of its own (it opens no port for metrics yet)."""
 
 _HEADER = "<!-- Generated from operator/taskfold/api by hack/generate.py. Do not edit. -->\n"

@@ -70,7 +70,7 @@ class JournalPhase(StrEnum):
     OVERLAY = "overlay"
     """RUN lines of the task's Dockerfile."""
     SEED = "seed"
-    """Checks, folders, entrypoint and health checks."""
+    """Checks, folders, entrypoint and health checks; in a verifier's own pod also everything that it is given."""
     AGENT = "agent"
     HOOKS = "hooks"
     VERIFY = "verify"
@@ -198,6 +198,10 @@ class Admitted(Model):
 
     spec_digest: Word | None = Field(default=None, description="Digest of the immutable part of the spec, sha256:….")
     task_digest: Word | None = Field(default=None, description="Digest of the task folder, sha256:….")
+    separate_for_artifacts: bool = Field(
+        default=False,
+        description="True: the operator verified every task with artifacts separately when the run was admitted.",
+    )
 
 
 class TaskStatus(Model):
@@ -322,8 +326,9 @@ class Status(Model):
     timings: dict[Word, float] = Field(
         default_factory=dict,
         description=(
-            "How long each part took, in seconds: pod (its start, images included), overlay, seed, agent, upload (the "
-            "verifier's files into the sandbox), verification (test.sh), collect (files into the store), total."
+            "How long each part took, in seconds: pod (its start, images included), overlay, seed, agent, export (hooks, "
+            "and artifacts into the store), upload (the verifier's files into its sandbox), verification (test.sh), "
+            "collect (files into the store), total."
         ),
         json_schema_extra={"maxProperties": MAX_TIMINGS},
     )

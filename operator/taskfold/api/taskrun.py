@@ -68,7 +68,7 @@ class VerifierOverrides(Model):
     mode: Mode | None = Field(
         default=None,
         description=(
-            "shared: grade in the agent's sandbox. separate: in a fresh one (not supported yet). "
+            "shared: grade in the agent's sandbox. separate: in a fresh one, from the artifacts. "
             "Unset: as the task says."
         ),
     )
@@ -302,7 +302,7 @@ class TaskRunSpec(Spec):
     artifacts: list[Artifact] = Field(
         default_factory=list,
         max_length=64,
-        description=("What to keep from the sandbox besides the task's own artifacts. At most 64. Not supported yet."),
+        description="What to take out of the agent's sandbox besides the task's own artifacts. At most 64.",
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     ttl_seconds_after_finished: int | None = Field(

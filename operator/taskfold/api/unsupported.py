@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from . import common
-from .status import Mode
 from .task_source import FolderSource
 from .taskrun import TaskRun, TaskRunSpec
 from .verifierrun import VerifierRun
@@ -15,10 +13,9 @@ _REMEDIES = {
     "spec.task.oci": "Use task.inline or task.configMap.",
     "spec.task.git": "Use task.inline or task.configMap.",
     "spec.agent.profile": "Use agent.script.",
-    "spec.verifier.mode": "Use shared, or leave it out.",
-    "spec.mode": "Use shared.",
-    "spec.security": "Leave it out: a shared verification works in the run's own pod.",
-    "spec.source.runRef": "Grading again comes later: the operator makes VerifierRuns for its TaskRuns.",
+    "spec.tests.archive": "Use tests.inline or tests.configMap.",
+    "spec.tests.oci": "Use tests.inline or tests.configMap.",
+    "spec.tests.git": "Use tests.inline or tests.configMap.",
 }
 
 
@@ -44,34 +41,17 @@ def _task_run(spec: TaskRunSpec) -> list[str]:
     found = _sources("spec.task", spec.task)
     checks = {
         "spec.agent.profile": spec.agent.profile is not None,
-        "spec.verifier.mode": spec.verifier is not None and spec.verifier.mode is Mode.SEPARATE,
         "spec.network.agent": spec.network is not None and spec.network.agent is not None,
         "spec.mcpGrants": spec.mcp_grants is not None,
         "spec.composeOverlay": spec.compose_overlay is not None,
-        "spec.artifacts": bool(spec.artifacts),
     }
     return found + [path for path, is_set in checks.items() if is_set]
 
 
 def _verifier_run(run: VerifierRun) -> list[str]:
     spec = run.spec
-    checks = {
-        "spec.source.runRef": not _made_for(run),
-        "spec.mode": spec.mode is Mode.SEPARATE,
-        "spec.tests": spec.tests is not None,
-        "spec.network": spec.network is not None,
-        "spec.security": spec.security is not None,
-    }
-    return [path for path, is_set in checks.items() if is_set]
-
-
-def _made_for(run: VerifierRun) -> bool:
-    """The operator made it for the TaskRun that it grades; else it is a free-standing one, a regrade."""
-    return any(
-        owner.controller and owner.kind == TaskRun.KIND and owner.api_version == common.API_VERSION
-        and owner.uid == run.spec.source.run_ref.uid
-        for owner in run.metadata.owner_references
-    )  # fmt: skip
+    found = _sources("spec.tests", spec.tests) if spec.tests is not None else []
+    return [*found, "spec.network"] if spec.network is not None else found
 
 
 def _sources(path: str, source: FolderSource) -> list[str]:

@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar
 from pydantic import ConfigDict, Field
 
 from . import digest
-from .common import Clipped, EnvFromList, EnvList, Model, Name, Resource, Seconds, SecretsFromList, Spec
+from .common import Clipped, EnvFromList, EnvList, Model, Name, Resource, Seconds, SecretsFromList, Spec, Timestamp
 from .pod_options import PodOptions
 from .rules import rule, rules
-from .status import Mode, Status
+from .status import Attempt, Mode, Status
 from .task_source import FolderSource
 from .taskrun import NetworkRestriction, Security
 
@@ -51,11 +51,22 @@ class VerifierRunSpec(Spec):
     source: VerifierSource = Field(description="What is graded: the TaskRun by name and uid.")
     mode: Mode = Field(
         description=(
-            "shared: in the run's live sandbox. separate: in a fresh one from the kept artifacts (not supported yet)."
+            "shared: in the run's live sandbox. separate: in a fresh one, from the artifacts that the agent left."
         )
     )
     tests: FolderSource | None = Field(
-        default=None, description="Folder with the tests. Unset: those of the run's task. Not supported yet."
+        default=None,
+        description=(
+            "Another tests folder than that of the run's task: a source whose folder holds test.sh or verifier.py. "
+            "For a VerifierRun of your own, which grades a complete run again."
+        ),
+    )
+    force: bool = Field(
+        default=False,
+        description=(
+            "True: grade a run again although it was graded in its agent's sandbox, or not all artifacts were kept. "
+            "The verdict carries a warning."
+        ),
     )
     step: str | None = Field(
         default=None,
@@ -99,6 +110,15 @@ class VerifierRunSpec(Spec):
 class VerifierRunStatus(Status):
     """How the verification goes, and how it went. Written by the operator only."""
 
+    attempts: list[Attempt] = Field(
+        default_factory=list,
+        description="The verifier's own pod, in mode separate, and how many were tried.",
+        json_schema_extra={"maxItems": 1, "x-kubernetes-list-type": "atomic"},
+    )
+    agent_stopped_time: Timestamp | None = Field(
+        default=None,
+        description="When every container of the agent's pod was proven to have ended. Nothing was delivered before.",
+    )
     store: Annotated[str, Clipped(512)] | None = Field(
         default=None,
         description="Prefix in the operator's store under which the verification's files are kept.",

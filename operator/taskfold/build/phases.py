@@ -106,7 +106,7 @@ def seed(sandbox: Sandbox, nonce: str) -> PhaseRequest:
     numbers = sandbox.profile is not SecurityProfile.ROOT
     named = (user for user in everyone if numbers or user.name is not None or user.group is not None)
     proof = (UserNamespace(),) if sandbox.profile is SecurityProfile.USERNS else ()
-    prepare: list[PrepareOp] = [*proof, Tools(TOOLS), *dict.fromkeys(map(CheckUser, named))]
+    prepare: list[PrepareOp] = [*proof, *_tools(sandbox.task), *dict.fromkeys(map(CheckUser, named))]
     prepare += [Directory(path, "0777") for path in (LOGS_AGENT, LOGS_VERIFIER, LOGS_ARTIFACTS)]
     if sandbox.workdir is not None:
         owner = replace(sandbox, task=steps.turn(sandbox.task, 0)).agent_user  # of several steps, the first one's
@@ -116,10 +116,16 @@ def seed(sandbox: Sandbox, nonce: str) -> PhaseRequest:
     return PhaseRequest(nonce, "seed", prepare)
 
 
+def _tools(task: Task) -> tuple[Tools, ...]:
+    """What the image must have for test.sh, unless that runs in another one."""
+    return (Tools(TOOLS),) if any(turn.separate is None for turn in steps.turns(task)) else ()
+
+
 def _users(sandbox: Sandbox) -> tuple[User, ...]:
-    """Who works in this turn."""
+    """Who works in this turn, in the agent's sandbox."""
     hooks = (_hook_user(sandbox, hook.user) for hook in _hooks(sandbox))
-    return (worker(sandbox), sandbox.verifier_user, *hooks)
+    verifier = (sandbox.verifier_user,) if sandbox.task.separate is None else ()
+    return (worker(sandbox), *verifier, *hooks)
 
 
 def agent(sandbox: Sandbox, nonce: str, env: Mapping[str, str], install_seconds: float) -> PhaseRequest:

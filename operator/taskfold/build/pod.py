@@ -11,15 +11,19 @@ from typing import Any
 
 from taskfold import protocol
 from taskfold.api import names
-from taskfold.api.common import API_VERSION
+from taskfold.api.common import API_VERSION, Resource
 from taskfold.api.settings import HelperSettings, Settings
 from taskfold.api.taskrun import PodRetention, SecurityProfile, TaskRun
+from taskfold.api.verifierrun import VerifierRun
 from taskfold.build import environment, resources, security
 from taskfold.contract.images import RecordedImage
 from taskfold.contract.task import Task
 
 HELPER_FOLDER = "/.taskfold"
 HELPER = f"{HELPER_FOLDER}/helper"
+AGENT = "sandbox"
+VERIFIER = "verifier-sandbox"
+"""Values of the role label."""
 MAIN = "main"
 RECORD = "record"
 COPY = "helper"
@@ -36,8 +40,8 @@ GRACE_SECONDS = 5
 class PodPlan:
     """What is decided about the pod before it is built.
 
-    `image_volumes`: whether the cluster mounts images. `uid`, `gid`: the one user of a restricted pod; None: the
-    image's own.
+    `verifier`: it is that one's own, not the agent's. `image_volumes`: whether the cluster mounts images. `uid`, `gid`:
+    the one user of a restricted pod; None: the image's own.
     """
 
     name: str
@@ -48,6 +52,7 @@ class PodPlan:
     profile: SecurityProfile = SecurityProfile.ROOT
     uid: int | None = None
     gid: int | None = None
+    verifier: VerifierRun | None = None
 
 
 def manifest(
@@ -95,7 +100,7 @@ def manifest(
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": metadata(run, plan.name, "sandbox", plan.attempt),
+        "metadata": metadata(run, plan.name, AGENT if plan.verifier is None else VERIFIER, plan.attempt, plan.verifier),
         "spec": spec,
     }
 
@@ -126,8 +131,8 @@ _PLACEMENT = (
 )
 
 
-def metadata(run: TaskRun, name: str, role: str, attempt: int) -> dict[str, Any]:
-    """Metadata of a child: owned by the run, found by its labels."""
+def metadata(run: TaskRun, name: str, role: str, attempt: int, verifier: VerifierRun | None = None) -> dict[str, Any]:
+    """Metadata of a child: owned by the run, or by its verification, and found by its labels."""
     options = run.spec.pod
     status = run.status.admitted
     return {
@@ -147,11 +152,11 @@ def metadata(run: TaskRun, name: str, role: str, attempt: int) -> dict[str, Any]
             **DO_NOT_DISTURB,
             **({names.TASK_DIGEST: status.task_digest} if status and status.task_digest else {}),
         },
-        "ownerReferences": [owner(run)],
+        "ownerReferences": [owner(verifier if verifier is not None else run)],
     }
 
 
-def owner(run: TaskRun) -> dict[str, Any]:
+def owner(run: Resource) -> dict[str, Any]:
     """The controller reference that makes the garbage collector take a child with its run."""
     return {
         "apiVersion": API_VERSION,

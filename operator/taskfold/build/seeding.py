@@ -20,7 +20,8 @@ SUBSTITUTE = ("sh", "-c", "sleep infinity")
 """In place of the image's CMD."""
 ENTRYPOINT_OUTPUT = "/logs/entrypoint-stdout.txt"
 ENTRYPOINT_KEPT = "entrypoint-stdout.txt"
-"""Its name among the verifier's logs."""
+"""Its name among the verifier's logs; that of a verifier's own image has another."""
+VERIFIER_ENTRYPOINT_KEPT = "verifier-entrypoint-stdout.txt"
 OVERLAY_OUTPUT = "/logs/dockerfile"
 SHOWN_COMMAND = 200
 """How much of a RUN line its result is named by."""
@@ -58,7 +59,12 @@ def starts(sandbox: phases.Sandbox) -> bool:
 
 def seed(sandbox: phases.Sandbox, nonce: str, env: Mapping[str, str]) -> PhaseRequest:
     """`phases.seed`, and what the image and the task want started and waited for. `env`: of every command."""
-    request, runs = phases.seed(sandbox, nonce), tuple(_started(sandbox, env))
+    return started(sandbox, phases.seed(sandbox, nonce), env)
+
+
+def started(sandbox: phases.Sandbox, request: PhaseRequest, env: Mapping[str, str]) -> PhaseRequest:
+    """The request, and what the image and the task want started and waited for."""
+    runs = tuple(_started(sandbox, env))
     if not runs:
         return request
     recorded = sandbox.recorded.config if sandbox.recorded is not None else None

@@ -28,6 +28,7 @@ def operator(
     settings = _settings(config)
     _log(settings.log_format)
     from taskfold.engine import leading  # noqa: PLC0415 - other commands need nothing of the engine
+    from taskfold.reading import server  # noqa: PLC0415 - nor of this
 
     async def work(health: Any) -> None:
         # In a thread: the lease is renewed meanwhile. Only now: a process that stands by needs little memory.
@@ -36,7 +37,8 @@ def operator(
 
     try:
         source = credentials.find()
-        leading.run(settings, source, work)
+        with server.beside(settings):  # whether it leads or stands by
+            leading.run(settings, source, work)
     except errors.EffectError as error:
         exits.fail(str(error), exits.INTERNAL)
 

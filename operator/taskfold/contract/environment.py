@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from taskfold.contract import separate
 from taskfold.contract.errors import MissingVariable, TaskError
 from taskfold.contract.task_toml import TaskToml
 from taskfold.contract.toml_file import FILE
@@ -87,8 +88,8 @@ def resolve_task(
 ) -> Resolved:
     """All env tables that a run needs.
 
-    Secrets fill [verifier].env and [steps.verifier].env only. [solution].env counts for an oracle only. Raises
-    MissingVariable, and TaskError for a value that Linux takes for no variable.
+    Secrets fill [verifier].env and [steps.verifier].env only, not the env of a [verifier.environment]. [solution].env
+    counts for an oracle only. Raises MissingVariable, and TaskError for a value that Linux takes for no variable.
     """
     known = {**host, **secrets}
     tables: dict[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
@@ -96,10 +97,9 @@ def resolve_task(
         "verifier.env": (config.verifier.env, known),
         "solution.env": (config.solution.env if solution else {}, host),
     }
-    if config.verifier.environment is not None:
-        tables["verifier.environment.env"] = (config.verifier.environment.env, host)
     for index, step in enumerate(config.steps or ()):
         tables[f"steps[{index}].verifier.env"] = (step.verifier.env, known)
+    tables |= {f"{name}.env": (table.env, host) for name, table in separate.environments(config)}
     found = {field: _fill(table, given, field) for field, (table, given) in tables.items()}
     missing = {key: name for _, absent in found.values() for key, name in absent.items()}
     if missing:

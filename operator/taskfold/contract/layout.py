@@ -12,7 +12,7 @@ from taskfold.contract import dialect, folder
 from taskfold.contract.errors import TaskError
 from taskfold.contract.instruction import without_canary
 from taskfold.contract.task import Grader, Solution, Step
-from taskfold.contract.task_toml import AgentTable, StepAgentTable, StepTable, TaskToml, VerifierTable
+from taskfold.contract.task_toml import AgentTable, StepAgentTable, StepTable, TaskToml, VerifierMode, VerifierTable
 
 INSTRUCTION = "instruction.md"
 MAX_INSTRUCTION_BYTES = 2**20
@@ -91,7 +91,8 @@ def with_fallbacks(step: StepTable, config: TaskToml) -> StepTable:
     """The step's tables, completed from the task's.
 
     [agent] fills every key that the step leaves unset. [verifier] fills `user`, the mode and its environment, and
-    the variables that the step does not set itself; never its limit, whose default is a step's own.
+    the variables that the step does not set itself; never its limit, whose default is a step's own. A step's mode wins
+    over the environment that it has or inherits: with shared verification there is none.
     """
     verifier = _verifier(step.verifier, config.verifier)
     return step.model_copy(update={"agent": _agent(step.agent, config.agent), "verifier": verifier})
@@ -157,5 +158,7 @@ def _verifier(step: VerifierTable, task: VerifierTable) -> VerifierTable:
     if step.user is None:
         update["user"] = task.user
     if step.environment_mode is None and step.environment is None:
-        update |= {"environment_mode": task.environment_mode, "environment": task.environment}
+        update["environment_mode"] = task.environment_mode
+    if step.environment is None and step.environment_mode is not VerifierMode.SHARED:
+        update["environment"] = task.environment
     return step.model_copy(update=update)

@@ -13,7 +13,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from taskfold.contract import errors, folder, lint_image, lint_scripts, lint_task, loader, toml_file, toml_lines
+from taskfold.contract import (
+    artifacts,
+    errors,
+    folder,
+    lint_image,
+    lint_scripts,
+    lint_separate,
+    lint_task,
+    loader,
+    toml_file,
+    toml_lines,
+)
 from taskfold.contract.lint_subject import Advice, Rule, Subject
 from taskfold.contract.task_toml import TaskToml
 
@@ -64,6 +75,9 @@ OF_TASKS: tuple[Check, ...] = (
     lint_task.texts,
     lint_task.verification,
     lint_task.artifacts,
+    lint_separate.sources,
+    lint_separate.downloads,
+    lint_separate.workspace,
     lint_task.environment,
     lint_task.solution,
     lint_task.names,
@@ -84,7 +98,7 @@ def lint(source: folder.Folder, *, task_id: str, listed: Sequence[str] = ()) -> 
     document = _or_none(lambda: toml_file.read(text.encode()))
     ignored = set(document.warnings) if document is not None else set()
     advice = [_of_warning(warning, Rule.UNKNOWN_KEY, text) for warning in found.warnings if warning in ignored]
-    advice += [_of_warning(warning, Rule.NO_EFFECT, text) for warning in found.warnings if warning not in ignored]
+    advice += [_of_warning(each, _rule_of(each), text) for each in found.warnings if each not in ignored]
     silenced, unknown = ignored_rules(_or_none(lambda: toml_file.parse(text.encode(), toml_file.FILE)) or {})
     message = "[metadata.taskfold.lint] ignores it, and it is not a rule of the advice"
     advice += [Finding(Severity.ADVICE, Rule.UNKNOWN_RULE, toml_file.FILE, f"{name}: {message}") for name in unknown]
@@ -136,6 +150,10 @@ def _of_problem(problem: errors.TaskError, text: str) -> Finding:
 def without_file(problem: errors.TaskError) -> str:
     """The message without the file's name, which a finding has beside it."""
     return str(problem).removeprefix(f"{problem.file}: ")
+
+
+def _rule_of(warning: str) -> Rule:
+    return Rule.NO_ARTIFACTS if warning == artifacts.NONE_DECLARED else Rule.NO_EFFECT
 
 
 def _of_warning(warning: str, rule: Rule, text: str) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from taskfold.contract import dockerfile, dockerfile_lines, toml_file
+from taskfold.contract import dockerfile, dockerfile_lines, separate, toml_file
 from taskfold.contract.errors import TaskError
 from taskfold.contract.lint_subject import Advice, Rule, Subject
 
@@ -14,12 +14,9 @@ _TESTS = re.compile(r"(?:^|[\s/\"'\[,])(?:tests|solution|test\.sh|solve\.sh|answ
 
 def references(subject: Subject) -> Iterator[Advice]:
     """Images that may be others tomorrow."""
-    environments = {
-        "environment": subject.config.environment,
-        "verifier.environment": subject.config.verifier.environment,
-    }
+    environments = {"environment": subject.config.environment, **dict(separate.environments(subject.config))}
     for table, environment in environments.items():
-        if environment is not None and _moves(environment.docker_image):
+        if _moves(environment.docker_image):
             field = f"{table}.docker_image"
             yield Advice(Rule.IMAGE_TAG, toml_file.FILE, _movable(field, environment.docker_image), field=field)
     stages: set[str] = set()

@@ -22,8 +22,12 @@ class Rule(StrEnum):
 
     SHARED_VERIFIER = "shared-verifier"
     ARTIFACT_OVERLAP = "artifact-overlap"
+    ARTIFACT_IN_LOGS = "artifact-in-logs"
+    NO_ARTIFACTS = "no-artifacts"
+    WORKSPACE_NOT_KEPT = "workspace-not-kept"
     TESTS_IN_IMAGE = "tests-in-image"
     INSTALLS_AT_RUN_TIME = "installs-at-run-time"
+    DOWNLOADS_AT_RUN_TIME = "downloads-at-run-time"
     RUN_AT_SEED = "run-at-seed"
     IMAGE_TAG = "image-tag"
     NO_REWARD_PATH = "no-reward-path"
@@ -53,10 +57,24 @@ SENTENCES: dict[Rule, str] = {
     Rule.ARTIFACT_OVERLAP: (
         "Two artifacts have one destination, or one lies in the other. The first wins, the second is not kept."
     ),
+    Rule.ARTIFACT_IN_LOGS: (
+        "An artifact of separate verification lies in /logs/agent, or takes it in, where the transcript is put."
+    ),
+    Rule.NO_ARTIFACTS: (
+        "Separate verification, and no artifact is declared: of the agent's work the tests see /logs/artifacts only."
+    ),
+    Rule.WORKSPACE_NOT_KEPT: (
+        "The tests of a separate verification read the working directory that task.toml names, and no artifact lies in "
+        "it or takes it in: it is the image's there, without the agent's work."
+    ),
     Rule.TESTS_IN_IMAGE: "The Dockerfile copies tests or a solution into the image, where the agent can read them.",
     Rule.INSTALLS_AT_RUN_TIME: (
         "A test.sh installs packages: each verification needs the network then, takes longer, and may grade with "
         "other versions than the one before."
+    ),
+    Rule.DOWNLOADS_AT_RUN_TIME: (
+        "The test.sh of a separate verification fetches something from elsewhere with curl, wget or git clone, which "
+        "may be another one tomorrow, or not there."
     ),
     Rule.RUN_AT_SEED: (
         "The Dockerfile's RUN lines run at the start of every run, in its limits and under its network "

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-import posixpath
 import re
 from collections.abc import Iterator, Mapping
 
+from taskfold.contract import artifacts as kept
 from taskfold.contract import environment as templates
-from taskfold.contract import toml_file
+from taskfold.contract import separate, toml_file
 from taskfold.contract.layout import INSTRUCTION
 from taskfold.contract.lint_subject import Advice, Rule, Subject
-from taskfold.contract.tables import ArtifactTable
+from taskfold.contract.task import Artifact
 from taskfold.contract.task_toml import VerifierMode
 
 _LIVE = re.compile(
@@ -38,20 +37,22 @@ def texts(subject: Subject) -> Iterator[Advice]:
 
 def verification(subject: Subject) -> Iterator[Advice]:
     """Shared verification where separate verification would do."""
-    verifier = subject.config.verifier
-    if verifier.mode is VerifierMode.SEPARATE:
+    config = subject.config
+    shared = [each for each in separate.verifications(config) if each.verifier.mode is VerifierMode.SHARED]
+    if not shared:
         return
-    agent = subject.config.agent.user
-    secret = next((name for name, value in verifier.env.items() if name not in templates.literals({name: value})), None)
+    agent = config.agent.user
+    tables = [each.verifier.env for each in shared]
+    secret = next((name for table in tables for name in table if name not in templates.literals(table)), None)
     if secret is not None:
         why, field = f"{secret} is filled from outside, and a process that the agent left can read it", "verifier.env"
-    elif subject.config.artifacts:
+    elif config.artifacts:
         why, field = "what is graded is in artifacts", "artifacts"
     elif agent in (None, 0, "root") and not any(_LIVE.search(text) for _, text in subject.tests()):
         why, field = "the agent may be root and leave processes, and the tests look at files only", "verifier"
     else:
         return
-    remedy = "Separate verification, which a later release brings, runs the tests where the agent never was."
+    remedy = 'Separate verification (environment_mode = "separate") runs the tests where the agent never was.'
     yield Advice(
         Rule.SHARED_VERIFIER, toml_file.FILE, f"verifier: runs in the agent's sandbox: {why}. {remedy}", field=field
     )
@@ -59,19 +60,23 @@ def verification(subject: Subject) -> Iterator[Advice]:
 
 def artifacts(subject: Subject) -> Iterator[Advice]:
     """Entries of which the second would not be kept."""
-    tables = [("artifacts", subject.config.artifacts)]
-    for index, step in enumerate(subject.config.steps or ()):
-        tables.append((f"steps[{index}].artifacts", (*subject.config.artifacts, *step.artifacts)))
-    told: set[tuple[str, str]] = set()
+    config = subject.config
+    tables = [("artifacts", kept.of_task(config))]
+    tables += [
+        (f"steps[{index}].artifacts", kept.of_step(config, step)) for index, step in enumerate(config.steps or ())
+    ]
+    told: set[tuple[Artifact, Artifact]] = set()
     for field, entries in tables:
-        for one, other in itertools.combinations(entries, 2):
-            first, second = _kept_at(one), _kept_at(other)
-            overlap = first.startswith(second) or second.startswith(first)
-            if overlap and (first, second) not in told:
-                told.add((first, second))
-                message = f"artifacts: {other.source} is kept at {second}, and {one.source} at {first}"
-                remedy = "The first wins and the other is not kept; give one of them a destination of its own."
-                yield Advice(Rule.ARTIFACT_OVERLAP, toml_file.FILE, f"{message}. {remedy}", field=field)
+        for skipped, winner in kept.claims(entries).overlaps:
+            if (skipped, winner) in told:
+                continue
+            told.add((skipped, winner))
+            message = (
+                f"artifacts: {skipped.source} is to be kept at {skipped.destination}, and {winner.source} at "
+                f"{winner.destination}"
+            )
+            remedy = "The first wins and the other is not kept; give one of them a destination of its own."
+            yield Advice(Rule.ARTIFACT_OVERLAP, toml_file.FILE, f"{message}. {remedy}", field=field)
 
 
 def environment(subject: Subject) -> Iterator[Advice]:
@@ -83,13 +88,14 @@ def environment(subject: Subject) -> Iterator[Advice]:
         ("solution.env", config.solution.env),
     ]
     tables += [(f"steps[{index}].verifier.env", step.verifier.env) for index, step in enumerate(config.steps or ())]
+    tables += [(f"{name}.env", table.env) for name, table in separate.environments(config)]
     for field, table in tables:
         for name, value in templates.literals(table).items():
             if _CREDENTIAL.search(name) and len(value) >= _SECRET_CHARACTERS:
                 message = (
                     f"{field}.{name}: looks like a credential that is written out. Write ${{{name}}}, and give the"
                 )
-                where = "spec.secretsFrom" if "verifier" in field else "spec.environmentFrom"
+                where = "spec.secretsFrom" if field.endswith("verifier.env") else "spec.environmentFrom"
                 remedy = f"value with {where}."
                 yield Advice(Rule.SECRET_IN_TASK, toml_file.FILE, f"{message} {remedy}", field=f"{field}.{name}")
 
@@ -109,16 +115,10 @@ def names(subject: Subject) -> Iterator[Advice]:
             yield Advice(
                 Rule.RESERVED_NAME, found, f"lies in {prefix}, which taskfold fills itself. Rename the folder."
             )
-    for field, table in (
-        ("environment.env", subject.config.environment.env),
-        ("verifier.env", subject.config.verifier.env),
-    ):
+    config = subject.config
+    variables = [("environment.env", config.environment.env), ("verifier.env", config.verifier.env)]
+    for field, table in (*variables, *((f"{name}.env", each.env) for name, each in separate.environments(config))):
         for name in table:
             if name.startswith("TASKFOLD_"):
                 message = f"{field}.{name}: variables that begin with TASKFOLD_ are taskfold's. Rename it."
                 yield Advice(Rule.RESERVED_NAME, toml_file.FILE, message, field=f"{field}.{name}")
-
-
-def _kept_at(artifact: ArtifactTable) -> str:
-    """Where the kept copy lands: the destination, else the source without its leading slash."""
-    return posixpath.normpath(artifact.destination or artifact.source.lstrip("/")) + "/"

@@ -7,11 +7,13 @@ looked at.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from taskfold.contract import (
+    artifacts,
     dataset,
     dialect,
     digest,
@@ -21,12 +23,13 @@ from taskfold.contract import (
     layout,
     overrides,
     refusals,
+    separate,
     shape,
     task_data,
     toml_file,
 )
 from taskfold.contract.errors import TaskError, show
-from taskfold.contract.task import Grader, ImageSource, Task
+from taskfold.contract.task import Grader, ImageSource, Step, Task
 from taskfold.contract.task_toml import TaskToml, VerifierMode
 
 T = TypeVar("T")
@@ -37,11 +40,13 @@ class Terms:
     """What a run itself says about how its folder is to be read.
 
     `mode`: where test.sh runs, which wins over the task and is decided before anything is refused; None: as the task
-    says. `rules`: of its dialect.
+    says. `rules`: of its dialect. `separate_artifacts`: the operator's option, which wins over both: what declares
+    artifacts is verified separately.
     """
 
     mode: VerifierMode | None = None
     rules: dialect.Rules = dialect.GYM
+    separate_artifacts: bool = False
 
 
 GYM = Terms()
@@ -87,18 +92,22 @@ def check(source: folder.Folder, *, task_id: str, name: str = "", terms: Terms =
         return Findings(None, tuple(problems), ())
     document = attempt(lambda: _document(source, paths))
     settings = attempt(lambda: effective.settings(source, paths)) or dataset.Settings()
-    config = attempt(lambda: _config(document, settings, terms.mode)) if document is not None else None
+    config = attempt(lambda: _config(document, settings, terms)) if document is not None else None
     several = bool(config.steps) if config is not None else any(path.startswith("steps/") for path in paths)
     text = "" if several else attempt(lambda: layout.instruction(source, paths))
     grader = Grader.TEST_SH if several else attempt(lambda: layout.grader(paths, terms.rules))
     image = attempt(lambda: _image(config, source, paths, warnings)) if config is not None else None
     steps = attempt(lambda: layout.steps(config, source, paths, terms.rules)) if config is not None else None
+    found = [attempt(each) for each in _verifications(config, image, source, paths)] if config is not None else []
+    places = [each for each in found if each is not None]
     data = attempt(lambda: _data(source, paths)) or task_data.NONE
     if document is not None and config is not None:
         problems.extend(_refused(config, document, settings, name or task_id))
     problems.extend(layout.refused(paths))
     ignored = document.warnings if document is not None else ()
     warnings = [*ignored, *warnings, *data.warnings, *layout.unused(paths, config)]
+    warnings += dict.fromkeys(warning for place in places for warning in place.warnings)
+    warnings += artifacts.warnings(config) if config is not None else ()
     problems.sort(key=lambda problem: problem.unsupported)
     if problems or config is None or image is None or text is None or grader is None or steps is None:
         return Findings(None, tuple(problems), tuple(warnings))
@@ -112,7 +121,9 @@ def check(source: folder.Folder, *, task_id: str, name: str = "", terms: Terms =
         grader=grader,
         data=data.fields,
         inputs=settings.inputs,
-        steps=steps,
+        steps=tuple(map(functools.partial(_complete, config), steps, places)),
+        artifacts=artifacts.of_task(config),
+        separate=places[0].separate if not steps else None,
     )
     return Findings(task, (), task.warnings)
 
@@ -146,16 +157,35 @@ def _data(source: folder.Folder, paths: Sequence[str]) -> task_data.Document:
     return task_data.read(source.read(task_data.FILE, task_data.MAX_BYTES))
 
 
-def _config(document: toml_file.Document, settings: dataset.Settings, mode: VerifierMode | None) -> TaskToml:
-    return overrides.in_mode(overrides.apply(document.config, settings), mode)
+def _config(document: toml_file.Document, settings: dataset.Settings, terms: Terms) -> TaskToml:
+    config = overrides.apply(document.config, settings)
+    return overrides.in_mode(config, terms.mode, separate_artifacts=terms.separate_artifacts)
 
 
 def _refused(
     config: TaskToml, document: toml_file.Document, settings: dataset.Settings, name: str
 ) -> Iterator[TaskError]:
-    found = (*refusals.of_contract(config, document.written), *refusals.not_yet(config))
+    found = (
+        *refusals.of_contract(config, document.written),
+        *artifacts.refused(config),
+        *refusals.not_yet(config),
+    )
     yield from (_placed(problem, settings, name) for problem in found)
     yield from refusals.of_inputs(config, settings.inputs, name)
+
+
+def _verifications(
+    config: TaskToml, image: ImageSource | None, source: folder.Folder, paths: Sequence[str]
+) -> Iterator[Callable[[], separate.Found]]:
+    """Looks at each of the task's verifications: at that of every step, or at its only one."""
+    if not config.steps:
+        yield lambda: separate.of_task(config, image, source, paths)
+    for index in range(len(config.steps or ())):
+        yield functools.partial(separate.of_step, config, index, image, source, paths)
+
+
+def _complete(config: TaskToml, step: Step, place: separate.Found) -> Step:
+    return replace(step, artifacts=artifacts.of_step(config, step.config), separate=place.separate)
 
 
 def _placed(problem: TaskError, settings: dataset.Settings, name: str) -> TaskError:

@@ -7,12 +7,13 @@ GPUs are never multiplied.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, TypeVar
 
 from taskfold.contract import dataset, values
 from taskfold.contract.errors import TaskError
-from taskfold.contract.tables import EnvironmentTable
+from taskfold.contract.tables import ArtifactTable, EnvironmentTable
 from taskfold.contract.task_toml import AgentTable, StepTable, TaskToml, VerifierMode, VerifierTable
 
 A = TypeVar("A", AgentTable, VerifierTable)
@@ -32,19 +33,30 @@ def apply(config: TaskToml, settings: dataset.Settings) -> TaskToml:
     return config.model_copy(update=update)
 
 
-def in_mode(config: TaskToml, mode: VerifierMode | None) -> TaskToml:
+def in_mode(config: TaskToml, mode: VerifierMode | None, *, separate_artifacts: bool = False) -> TaskToml:
     """The task.toml of a run that says itself where its tests run, in every step; None: it does not.
 
-    With shared verification a table [verifier.environment] means nothing and is gone.
+    With shared verification a table [verifier.environment] means nothing and is gone. `separate_artifacts`: the
+    operator's word, which wins: what declares artifacts, in itself or for the whole task, is verified separately.
     """
-    if mode is None:
-        return config
-    verifier = _in_mode(config.verifier, mode)
-    steps = tuple(step.model_copy(update={"verifier": _in_mode(step.verifier, mode)}) for step in config.steps or ())
+
+    def of(artifacts: Sequence[ArtifactTable]) -> VerifierMode | None:
+        return VerifierMode.SEPARATE if separate_artifacts and artifacts else mode
+
+    modes = [of((*config.artifacts, *step.artifacts)) for step in config.steps or ()]
+    verifier = _in_mode(config.verifier, of(config.artifacts))
+    if VerifierMode.SEPARATE in modes:  # a step without an environment of its own falls back to the task's
+        verifier = verifier.model_copy(update={"environment": config.verifier.environment})
+    steps = tuple(
+        step.model_copy(update={"verifier": _in_mode(step.verifier, its)})
+        for step, its in zip(config.steps or (), modes, strict=True)
+    )
     return config.model_copy(update={"verifier": verifier, "steps": steps or config.steps})
 
 
-def _in_mode(verifier: VerifierTable, mode: VerifierMode) -> VerifierTable:
+def _in_mode(verifier: VerifierTable, mode: VerifierMode | None) -> VerifierTable:
+    if mode is None:
+        return verifier
     gone = {"environment": None} if mode is VerifierMode.SHARED else {}
     return verifier.model_copy(update={"environment_mode": mode, **gone})
 

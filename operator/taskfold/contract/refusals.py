@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from taskfold.contract import dataset, layout, shape, users
+from taskfold.contract import dataset, layout, separate, shape, users
 from taskfold.contract.errors import TaskError
 from taskfold.contract.network import NetworkMode
 from taskfold.contract.tables import EnvironmentTable, Os, Table
@@ -22,14 +22,10 @@ from taskfold.contract.values import Status
 def of_contract(config: TaskToml, written: dict[str, Any]) -> Iterator[TaskError]:
     """What the contract itself, or a Kubernetes cluster, refuses."""
     environments: list[tuple[shape.Location, EnvironmentTable]] = [(("environment",), config.environment)]
-    if config.verifier.environment is not None:
-        environments.append((("verifier", "environment"), config.verifier.environment))
+    environments += _verifiers_environments(config)
     restricted: list[tuple[shape.Location, EnvironmentTable | AgentTable]] = [*environments]
     restricted.append((("agent",), config.agent))
-    for index, step in enumerate(config.steps or ()):
-        restricted.append((("steps", index, "agent"), step.agent))
-        if step.verifier.environment is not None:
-            restricted.append((("steps", index, "verifier", "environment"), step.verifier.environment))
+    restricted += [(("steps", index, "agent"), step.agent) for index, step in enumerate(config.steps or ())]
     for location, table in restricted:
         if table.network_mode not in (None, NetworkMode.PUBLIC):
             yield _restriction(location, table.network_mode, written)
@@ -46,31 +42,43 @@ def of_contract(config: TaskToml, written: dict[str, Any]) -> Iterator[TaskError
     yield from _groups(config)
 
 
+def _verifiers_environments(config: TaskToml) -> Iterator[tuple[shape.Location, EnvironmentTable]]:
+    """Every [verifier.environment], where it is written."""
+    if config.verifier.environment is not None:
+        yield ("verifier", "environment"), config.verifier.environment
+    for index, step in enumerate(config.steps or ()):
+        if step.verifier.environment is not None:
+            yield ("steps", index, "verifier", "environment"), step.verifier.environment
+
+
+def _verifiers(config: TaskToml) -> Iterator[tuple[shape.Location, VerifierTable]]:
+    """The [verifier] of the task, and of its steps with their fallbacks."""
+    yield ("verifier",), config.verifier
+    for index, step in enumerate(config.steps or ()):
+        yield ("steps", index, "verifier"), layout.with_fallbacks(step, config).verifier
+
+
+def _restricted_verifiers(config: TaskToml, mode: VerifierMode) -> Iterator[tuple[shape.Location, NetworkMode]]:
+    for location, verifier in _verifiers(config):
+        if verifier.network_mode not in (None, NetworkMode.PUBLIC) and verifier.mode is mode:
+            yield (*location, "network_mode"), verifier.network_mode
+
+
 def _shared_restrictions(config: TaskToml) -> Iterator[TaskError]:
     """A shared verifier has the agent's network."""
-    verifiers: list[tuple[shape.Location, VerifierTable]] = [(("verifier",), config.verifier)]
-    for index, step in enumerate(config.steps or ()):
-        verifiers.append((("steps", index, "verifier"), layout.with_fallbacks(step, config).verifier))
-    for location, verifier in verifiers:
-        restricted = verifier.network_mode not in (None, NetworkMode.PUBLIC)
-        if restricted and verifier.mode is VerifierMode.SHARED:
-            yield TaskError(
-                "restricts the network of a verifier that shares the agent's sandbox",
-                file=FILE,
-                field=shape.dotted((*location, "network_mode")),
-                value=verifier.network_mode,
-                remedy="Remove the key; only a separate verifier may be restricted.",
-            )
+    for location, mode in _restricted_verifiers(config, VerifierMode.SHARED):
+        yield TaskError(
+            "restricts the network of a verifier that shares the agent's sandbox",
+            file=FILE,
+            field=shape.dotted(location),
+            value=mode,
+            remedy="Remove the key; only a separate verifier may be restricted.",
+        )
 
 
 def of_inputs(config: TaskToml, inputs: tuple[str, ...], name: str) -> Iterator[TaskError]:
     """Sidecar inputs are read where they were written: in the agent's sandbox."""
-    modes = (
-        [config.verifier.mode]
-        if not config.steps
-        else [layout.with_fallbacks(step, config).verifier.mode for step in config.steps]
-    )
-    if inputs and VerifierMode.SEPARATE in modes:
+    if inputs and any(each.verifier.mode is VerifierMode.SEPARATE for each in separate.verifications(config)):
         yield TaskError(
             "needs shared verification, and the task is verified in a separate sandbox",
             file=dataset.FILE,
@@ -82,19 +90,14 @@ def of_inputs(config: TaskToml, inputs: tuple[str, ...], name: str) -> Iterator[
 def not_yet(config: TaskToml) -> Iterator[TaskError]:
     """What later releases do; `unsupported` is set on each."""
     yield from _noted(config, ())
+    for location, mode in _restricted_verifiers(config, VerifierMode.SEPARATE):
+        yield _unsupported("a network restriction on the verifier", location, mode, "remove the key")
     yield from _verifier_not_yet(config.verifier, ("verifier",))
     for index, step in enumerate(config.steps or ()):
         yield from _verifier_not_yet(step.verifier, ("steps", index, "verifier"))
 
 
 def _verifier_not_yet(verifier: VerifierTable, location: shape.Location) -> Iterator[TaskError]:
-    if verifier.environment_mode is VerifierMode.SEPARATE:
-        yield _unsupported(
-            "verification in a separate sandbox",
-            (*location, "environment_mode"),
-            "separate",
-            'write "shared"',
-        )
     for index, hook in enumerate(verifier.collect):
         if hook.service != "main":
             at = (*location, "collect", index, "service")
@@ -107,6 +110,8 @@ def _noted(table: Table, location: shape.Location) -> Iterator[TaskError]:
         if name not in table.model_fields_set:
             continue
         key, value, here = shape.key_of(field), getattr(table, name), (*location, name)
+        if name in separate.OF_AGENTS and location[-2:] == ("verifier", "environment"):
+            continue  # without effect there, now and later
         if key.status is Status.NOT_YET:
             if value:
                 yield _unsupported(key.feature, here, value, key.write)

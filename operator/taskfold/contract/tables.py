@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from taskfold.contract import network, spellings, values
+from taskfold.contract import artifact_paths, network, spellings, values
 from taskfold.contract.network import NetworkMode
 from taskfold.contract.values import Key, Secret, Status
 
@@ -212,8 +212,6 @@ class EnvironmentTable(Table):
         return self
 
 
-PROTECTED_FOLDERS = ("/tests", "/logs/verifier", "/proc", "/sys", "/dev")
-"""Never an artifact: what the verifier owns, and what is not made of files (C31)."""
 _SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -224,27 +222,28 @@ def service_name(value: str) -> str:
 
 
 def _source(value: str) -> str:
-    parts = [part for part in value.split("/") if part not in ("", ".")]
-    if not value or "\0" in value or ".." in parts:
-        raise values.rule('must be a path without ".."', 'Write a path like "/app/report".')
-    if value.startswith("/"):
-        path = "/" + "/".join(parts)
-        for folder in PROTECTED_FOLDERS:
-            below, above = (
-                path == folder or path.startswith(folder + "/"),
-                folder.startswith(path.rstrip("/") + "/"),
-            )
-            if below or above:
-                raise values.rule(f"takes in {folder}, which is not an artifact", "Name the folder that you need.")
+    path = artifact_paths.normalised(value)
+    if path is None:
+        text = f'must be a path without "..", of at most {artifact_paths.MAX_BYTES:,} bytes'
+        raise values.rule(text, 'Write a path like "/app/report".')
+    if path.startswith("/") and (folder := artifact_paths.protected(path)) is not None:
+        raise values.rule(f"takes in {folder}, which is not an artifact", "Name the folder that you need.")
     return value
 
 
 def _destination(value: str) -> str:
-    parts = value.split("/")
-    if value.startswith("/") or "\\" in value or "\0" in value or ".." in parts or value in ("", "manifest.json"):
+    path = artifact_paths.normalised(value)
+    reserved = path is not None and path.partition("/")[0] == artifact_paths.MANIFEST
+    if path in (None, ".") or value.startswith("/") or "\\" in value or reserved:
         raise values.rule(
             'must be a relative path without "..", other than manifest.json', 'Write a path like "report".'
         )
+    return value
+
+
+def _pattern(value: str) -> str:
+    if "\0" in value:
+        raise values.rule("holds a NUL, which no name of a file has", 'Write a pattern like "*.o".')
     return value
 
 
@@ -258,7 +257,9 @@ class ArtifactTable(Table):
     service: Annotated[Annotated[str, AfterValidator(service_name)] | None, Key("Compose service; unset, `main`.")] = (
         None
     )
-    exclude: Annotated[tuple[str, ...], values.ARRAY, Key("Patterns to leave out of a folder.")] = ()
+    exclude: Annotated[
+        tuple[Annotated[str, AfterValidator(_pattern)], ...], values.ARRAY, Key("Patterns to leave out of a folder.")
+    ] = ()
 
     @model_validator(mode="before")
     @classmethod

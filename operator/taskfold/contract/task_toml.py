@@ -133,17 +133,11 @@ class VerifierTable(Table):
         Key(
             "Unset: `separate` with a [verifier.environment], else `shared`.",
             'Write "shared".',
-            only="`shared`; `separate` is refused for now",
         ),
     ] = None
     environment: Annotated[
         EnvironmentTable | None,
-        Key(
-            "The separate sandbox; keys as in [environment].",
-            "Remove the table.",
-            Status.NOT_YET,
-            "verification in a separate sandbox",
-        ),
+        Key("The separate sandbox; keys as in [environment], none of which it fills.", "Remove the table."),
     ] = None
     network_mode: Annotated[
         Mode | None,
@@ -235,7 +229,7 @@ class StepTable(Table):
     artifacts: Annotated[
         tuple[ArtifactTable, ...],
         values.ARRAY,
-        Key("Added to the task's.", "Remove the key.", Status.NOT_YET, "keeping artifacts"),
+        Key("Added to the task's.", "Write a list of paths."),
     ] = ()
 
 
@@ -257,7 +251,7 @@ class TaskToml(Table):
     artifacts: Annotated[
         tuple[ArtifactTable, ...],
         values.ARRAY,
-        Key("Paths kept from the agent's sandbox.", "Remove the key.", Status.NOT_YET, "keeping artifacts"),
+        Key("Paths kept from the agent's sandbox, and given to a separate verifier.", "Write a list of paths."),
     ] = ()
     task: Annotated[PackageTable | None, Key("Catalogue entry.", status=Status.RECORDED)] = None
     metadata: Annotated[dict[str, Any], Key("Free; never interpreted.", status=Status.RECORDED)] = Field(

@@ -7,6 +7,7 @@ names, other nonces, another place in the store; what the earlier one left stays
 
 from typing import assert_never
 
+from taskfold.api import conditions
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import AgentStatus, Attempt, Failure, Stage, reward_text
@@ -64,12 +65,17 @@ def after_verification(world: RunWorld, found: VerifierRunStatus) -> Plan | Veri
     if found.phase is not Phase.MASKED or failure is None or fault is None:
         return found
     match losses.consequence(fault, Stage.VERIFICATION, _policy(world)):
-        case Consequence.NEW_ATTEMPT:
+        case Consequence.NEW_ATTEMPT if not _gradable(found):
             return _again(world, failure.reason, failure.message)
-        case Consequence.ZERO:
+        case Consequence.ZERO if not _gradable(found):  # else the agent has been stopped before, or works on elsewhere
             return _counted(found, failure)
         case _:
             return found
+
+
+def _gradable(found: VerifierRunStatus) -> bool:
+    """Its artifacts are kept: they can be graded again, so that the agent's work need not be repeated."""
+    return conditions.holds(found.conditions, conditions.ConditionType.ARTIFACTS_COLLECTED)
 
 
 def _counted(found: VerifierRunStatus, failure: Failure) -> VerifierRunStatus:

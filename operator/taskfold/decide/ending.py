@@ -22,7 +22,10 @@ from taskfold.decide.plan import (
     StoreRow,
 )
 from taskfold.decide.pod import PodView, Standing
-from taskfold.decide.world import RunWorld
+from taskfold.decide.world import CopyActive, CopyFailed, RunWorld
+
+COPY_LOOK_SECONDS = 5.0
+"""How soon a copy is looked at again, should its end not wake us."""
 
 LOOK_SECONDS = 2.0
 """How soon a pod that is going away is looked at again, should its last event not come."""
@@ -33,14 +36,15 @@ def finish(world: RunWorld) -> Plan:
     run, status, pod = world.run, world.run.status, world.pod
     verifier = world.verifier
     if verifier is not None and not verifier.status.complete:
-        cancel = () if verifier.spec.cancel else (CancelVerifierRun(verifier.metadata.name),)
+        over = verifier.status.phase is not None and verifier.status.phase.final  # it sees to its own sandbox
+        cancel = () if verifier.spec.cancel or over else (CancelVerifierRun(verifier.metadata.name),)
         return Plan(note=_pending("waits for the verification to stop"), effects=cancel, again=LOOK_SECONDS)
     prefix = status.store
     if prefix is None and world.store_prefix is not None:
         return Plan(status.model_copy(update={"store": world.store_prefix}), again=0)
     if world.collected is None:
         reachable = pod is not None and pods.standing(pod) is Standing.READY and pod.uid == _pod_uid(world)
-        return Plan(note=_pending("collecting files"), effects=(Collect(prefix or "", reachable),), again=0)
+        return _collect(world, Collect(prefix or "", reachable))
     unkept, took = _unkept(world), _collect_seconds(world)
     if not world.row_stored:
         return Plan(effects=(StoreRow(prefix or "", unkept, took),), again=0)
@@ -55,6 +59,18 @@ def finish(world: RunWorld) -> Plan:
     message = notes[0] if notes else ""
     nonces = (*to.current_nonces(status), *(to.current_nonces(verifier.status) if verifier is not None else ()))
     return Plan(done, Note(Reason.COMPLETED, message), (ForgetPhases(nonces),), again=0)
+
+
+def _collect(world: RunWorld, collect: Collect) -> Plan:
+    """The copy goes on beside the queue; that it is done the store says."""
+    match world.copy:
+        case CopyActive(progress=progress):
+            return Plan(note=_pending(progress or "collecting files"), again=COPY_LOOK_SECONDS)
+        case CopyFailed(reason=reason, message=message, retry_in=left):
+            note = Note(Reason(reason), message)
+            return Plan(note=note, effects=(collect,) if left <= 0 else (), again=max(left, 1.0))
+        case None:
+            return Plan(note=_pending("collecting files"), effects=(collect,), again=COPY_LOOK_SECONDS)
 
 
 def _closed(world: RunWorld) -> list[Attempt]:

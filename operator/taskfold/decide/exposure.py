@@ -13,29 +13,35 @@ from taskfold.decide import profile
 
 REFUSED = (
     "gives Secrets to a verifier that works in the agent's sandbox, which this operator refuses "
-    "(settings.secrets.refuseWithSharedVerification): what the agent left there could read them. Leave the Secrets out."
+    "(settings.secrets.refuseWithSharedVerification): what the agent left there could read them. Leave the "
+    "Secrets out, or verify separately."
 )
 WARNED = (
     "shared verification with Secrets: a process that the agent leaves behind may read them from the environment of "
-    "test.sh, because {why}. Give the verifier no Secret that the agent must not have, or set [agent].user and "
-    "[verifier].user to different users that are not root."
+    "test.sh, because {why}. Verify separately, give the verifier no Secret that the agent must not have, or set "
+    "[agent].user and [verifier].user to different users that are not root."
 )
 
 
 def refusal(run: TaskRun, task: Task, settings: Settings) -> str | None:
     """Why a run with Secrets for its verifier is not admitted; None if it is."""
     field = _field(run)
-    if field is None or not settings.secrets.refuse_with_shared_verification:
+    if field is None or not _shared(task) or not settings.secrets.refuse_with_shared_verification:
         return None
     return f"{field} {REFUSED}"
 
 
 def warnings(run: TaskRun, task: Task, recorded: RecordedImage | None, settings: Settings) -> list[str]:
     """What the run says about Secrets that its agent may read."""
-    if _field(run) is None:
+    if _field(run) is None or not _shared(task):
         return []
     why = _why(run, task, recorded, settings)
     return [WARNED.format(why=why)] if why is not None else []
+
+
+def _shared(task: Task) -> bool:
+    """Whether any verification of the task is done in the agent's sandbox."""
+    return any(turn.separate is None for turn in steps.turns(task))
 
 
 def _field(run: TaskRun) -> str | None:
@@ -61,7 +67,8 @@ def _why(run: TaskRun, task: Task, recorded: RecordedImage | None, settings: Set
         return "its installation runs as root"
     image = recorded.config.user if recorded is not None else None
     turns = tuple(steps.turns(task))
-    met = ((before, turn) for number, turn in enumerate(turns) for before in turns[: number + 1])
+    shared = ((number, turn) for number, turn in enumerate(turns) if turn.separate is None)
+    met = ((before, turn) for number, turn in shared for before in turns[: number + 1])
     return next(filter(None, (_same(run, before, turn, image) for before, turn in met)), None)
 
 

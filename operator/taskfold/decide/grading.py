@@ -6,7 +6,7 @@ Guarantees: while a VerifierRun is not finished, nothing here touches the pod. I
 
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
-from taskfold.api.status import AgentOutcome, AgentStatus, Mode, Stage, VerifierStatus
+from taskfold.api.status import AgentOutcome, AgentStatus, Stage, VerifierStatus
 from taskfold.api.taskrun import TaskRunStatus
 from taskfold.api.verifierrun import VerifierRunStatus
 from taskfold.decide import attempts, programs, sandbox, steps
@@ -36,7 +36,7 @@ def close(world: RunWorld, status: TaskRunStatus, outcome: AgentOutcome, agent: 
     )
     before = status.timings.get("agent", 0.0) if status.steps else 0.0
     status = to.timed(status, agent=before + (agent.seconds if agent else 0.0))
-    verifier = VerifierStatus(mode=Mode.SHARED, name=name)
+    verifier = VerifierStatus(mode=steps.mode(world), name=name)
     mine = world.verifier is not None and world.verifier.spec.source.run_ref.uid == run.metadata.uid
     if world.verifier is not None and mine and world.verifier.spec.step == (step.name if step else None):
         named = verifier.model_copy(update={"uid": world.verifier.metadata.uid})
@@ -44,7 +44,7 @@ def close(world: RunWorld, status: TaskRunStatus, outcome: AgentOutcome, agent: 
         return Plan(handed_over, Note(Reason.VERIFYING, f"the agent's outcome: {outcome.value}"))
     if not _refused(status):
         # Made first, so that one write tells the agent's end and hands the pod over.
-        create = CreateVerifierRun(name, status.attempts[-1].number, step.name if step else None)
+        create = CreateVerifierRun(name, status.attempts[-1].number, steps.mode(world), step.name if step else None)
         return Plan(effects=(create,), again=0)
     closing = to.moved(status, Phase.CLOSING, agent=agent_status, verifier=verifier)
     return Plan(closing, Note(Reason.CLOSING, f"the agent's outcome: {outcome.value}"), again=0)
@@ -66,7 +66,8 @@ def await_verdict(world: RunWorld) -> Plan:
         return attempts.lose(world, Loss(Cause.VERIFIER_RUN_REFUSED, text), Stage.VERIFICATION)
     if recorded.uid is None and verifier is None:
         step = steps.at_work(world)
-        create = CreateVerifierRun(recorded.name, status.attempts[-1].number, step.name if step else None)
+        mode, number = recorded.mode or steps.mode(world), status.attempts[-1].number
+        create = CreateVerifierRun(recorded.name, number, mode, step.name if step else None)
         return Plan(effects=(create,), again=0.2)
     if recorded.uid is None and verifier is not None:
         named = recorded.model_copy(update={"uid": verifier.metadata.uid})
@@ -78,9 +79,9 @@ def await_verdict(world: RunWorld) -> Plan:
 
 
 def verdict(world: RunWorld) -> VerifierRunStatus | None:
-    """The status of the run's own VerifierRun, once that is complete."""
+    """The status of the run's own VerifierRun, once it is over. A separate one may have its own sandbox to see to."""
     verifier, recorded = world.verifier, world.run.status.verifier
-    if verifier is None or recorded is None or not verifier.status.complete or verifier.status.phase is None:
+    if verifier is None or recorded is None or verifier.status.phase is None or not verifier.status.phase.final:
         return None
     return verifier.status if recorded.uid in (None, verifier.metadata.uid) else None
 
@@ -119,6 +120,7 @@ def copy_verdict(world: RunWorld, given: VerifierRunStatus) -> Plan:
     )
     status = to.timed(
         to.warned(status, found.warnings),
+        export=given.timings.get("export") if not status.steps else None,
         upload=given.timings.get("upload") if not status.steps else None,
         verification=grading.seconds if not status.steps else None,
         total=to.seconds_between(run.status.start_time, to.stamp(world.now)),

@@ -62,6 +62,8 @@ class Cause(StrEnum):
     STEP_SETUP = "setup of a later step failed"
     STEP_UNHEALTHY = "healthcheck of a later step failed"
     STEP_UNSTARTED = "agent of a later step not started"
+    NOT_EXPORTED = "artifacts cannot be copied out"
+    AGENT_NOT_STOPPED = "agent's pod not stopped"
     VERIFIER_RUN_DELETED = "VerifierRun deleted"
     VERIFIER_RUN_REFUSED = "VerifierRun refused"
 
@@ -234,6 +236,20 @@ TABLE: Mapping[Cause, Row] = {
         Fault.AGENT,
         "the program of a later step's agent cannot be started: no process, no memory, no descriptor is left",
         (Stage.AGENT,),
+    ),
+    Cause.NOT_EXPORTED: Row(
+        Reason.TRANSFER_FAILED,
+        Fault.OPEN,
+        "what a separate verification needs cannot be copied out of the agent's sandbox within "
+        "`limits.artifactSeconds`",
+        (Stage.VERIFICATION,),
+    ),
+    Cause.AGENT_NOT_STOPPED: Row(
+        Reason.AGENT_NOT_STOPPED,
+        Fault.OPEN,
+        "the agent's pod was asked to go, and neither is gone nor has all containers terminated, `limits.stopSeconds` "
+        "after its grace: its node does not answer (C32)",
+        (Stage.VERIFICATION,),
     ),
     Cause.VERIFIER_RUN_DELETED: Row(
         Reason.VERIFIER_RUN_DELETED,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from taskfold.api.reasons import Reason
-from taskfold.api.status import Status
+from taskfold.api.status import Mode, Status
 from taskfold.contract.images import RecordedImage
 from taskfold.decide.world import Signal
 
@@ -88,6 +88,7 @@ class CreateVerifierRun:
 
     name: str
     attempt: int
+    mode: Mode
     step: str | None = None
 
 
@@ -103,6 +104,25 @@ class Collect:
     """Copy what the run leaves out of its pod into the store. `reachable`: there is a pod to copy from."""
 
     prefix: str
+    reachable: bool
+
+
+@dataclass(frozen=True)
+class Export:
+    """Copy out of the agent's sandbox what its separate verification needs: transcript, response, artifacts, logs.
+
+    `place`: where to in the store. `logs`: the sandbox is stopped next, its logs are to be kept now.
+    """
+
+    place: str
+    logs: bool
+
+
+@dataclass(frozen=True)
+class KeepLogs:
+    """Copy what a separate verifier leaves out of its own sandbox. `reachable`: there is one to copy from."""
+
+    place: str
     reachable: bool
 
 
@@ -157,6 +177,8 @@ Effect = (
     | CreateVerifierRun
     | CancelVerifierRun
     | Collect
+    | Export
+    | KeepLogs
     | StoreResponse
     | StoreRewards
     | StoreRow

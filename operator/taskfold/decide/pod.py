@@ -231,6 +231,12 @@ def pull_is_hopeless(pod: PodView) -> bool:
     return any(c.waiting_reason in _HOPELESS_REASONS for c in pod.containers.values())
 
 
+def stopped(pod: PodView) -> bool:
+    """Every container of the pod is reported terminated, so that nothing of it can do anything any more (C32)."""
+    waits = any(waiter.running for waiter in pod.waiters.values())
+    return pod.main is not None and all(each.terminated for each in pod.containers.values()) and not waits
+
+
 GONE = Loss(Cause.POD_DELETED, "the pod is gone")
 
 

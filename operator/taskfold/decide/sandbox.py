@@ -82,8 +82,12 @@ def _pause(world: RunWorld, attempt: Attempt) -> float:
     before = attempt.number - 1 + attempt.tries - 1
     if before == 0:
         return 0.0
-    pause = min(world.settings.limits.retry_seconds * 2.0 ** (before - 1), MAX_PAUSE_SECONDS)
-    return pause - _age(world, attempt.try_time or attempt.start_time)
+    return pause(before, world.settings.limits) - _age(world, attempt.try_time or attempt.start_time)
+
+
+def pause(before: int, limits: LimitSettings) -> float:
+    """Seconds between a pod and the next, when so many were given up already."""
+    return min(limits.retry_seconds * 2.0 ** max(0, before - 1), MAX_PAUSE_SECONDS)
 
 
 def _wait_in_queue(world: RunWorld, attempt: Attempt, note: Note) -> Plan:

@@ -151,11 +151,21 @@ def _known(world: RunWorld, result: PhaseResult, nonce: str) -> TaskRunStatus:
 
 
 def _masked(world: RunWorld, status: TaskRunStatus, missing: tuple[str, ...]) -> Plan:
-    kind = FailureKind.VERIFIER_ERROR if SHELL_TOOLS.issuperset(missing) else FailureKind.PROVIDER_UNAVAILABLE
-    message = (
-        f"the image lacks {', '.join(missing)}; without bash, timeout, tar, gzip and find no verifier can run. "
-        "The run is masked. Take an image that has them (Debian and Ubuntu based ones do)."
-    )
+    kind = kind_of_missing(missing)
+    message = f"{lacks(missing, 'the image')}. The run is masked."
     reason, stage = Reason.MISSING_TOOLS, Stage.SEED
     masked = to.ended(status, Phase.MASKED, reason, message, stage=stage, now=world.now, kind=kind, terminal=True)
     return Plan(masked, Note(reason, message), again=0)
+
+
+def kind_of_missing(tools: tuple[str, ...]) -> FailureKind:
+    """What the contract calls it when the verifier's image lacks these tools (C29)."""
+    return FailureKind.VERIFIER_ERROR if SHELL_TOOLS.issuperset(tools) else FailureKind.PROVIDER_UNAVAILABLE
+
+
+def lacks(tools: tuple[str, ...], image: str) -> str:
+    """The same for people. `image`: whose."""
+    return (
+        f"{image} lacks {', '.join(tools)}; without bash, timeout, tar, gzip and find no verifier can run. Take "
+        "one that has them (Debian and Ubuntu based ones do)"
+    )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeVar
 
+from taskfold.api import conditions
 from taskfold.api.common import MAX_WARNING, MAX_WARNINGS, clip
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
@@ -81,6 +82,15 @@ def timed(status: S, **seconds: float | None) -> S:
     """The status with further timings."""
     known = {name: round(value, 3) for name, value in seconds.items() if value is not None}
     return status.model_copy(update={"timings": {**status.timings, **known}})
+
+
+def collected(status: S, message: str, now: datetime) -> S:
+    """The status says that everything of the agent's that is to be kept is in the store."""
+    kind, generation = conditions.ConditionType.ARTIFACTS_COLLECTED, status.observed_generation or 0
+    changed = conditions.set_condition(
+        status.conditions, kind, "True", Reason.COLLECTED, message, generation, stamp(now)
+    )
+    return status.model_copy(update={"conditions": changed})
 
 
 def entry(status: Status, phase: JournalPhase, pod_uid: str | None) -> JournalEntry | None:

@@ -17,6 +17,7 @@ from taskfold.api.status import (
     Failure,
     JournalEntry,
     JournalPhase,
+    Mode,
     Stage,
     StepStatus,
     reward_text,
@@ -52,6 +53,11 @@ def verifier_name(run: TaskRun, task: Task | None) -> str:
     over, attempt = len(run.status.steps), run.status.attempts[-1].number
     step = contract.turn(task, over).step if task is not None else None
     return names.verifier(run.metadata.name, attempt, step.name if step is not None else None, over + 1)
+
+
+def mode(world: RunWorld) -> Mode:
+    """Where the turn at work is verified."""
+    return Mode.SEPARATE if world.turn is not None and world.turn.separate is not None else Mode.SHARED
 
 
 def at_work(world: RunWorld) -> Step | None:

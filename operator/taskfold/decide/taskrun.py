@@ -94,6 +94,8 @@ def decide(world: RunWorld) -> Plan:
         return attempts.lose(world, lost or pods.GONE, _stage(world))
     if pods.newer(pod):
         return _leave_to_newer(world, pod)
+    if pods.standing(pod) is not Standing.READY and status.phase is Phase.RUNNING:
+        return Plan(again=pods.SETTLE_LOOK_SECONDS)  # it was ready: the picture of the pod is older than the status
     if pods.standing(pod) is not Standing.READY:
         return sandbox.await_start(world, attempt)
     if status.phase in (Phase.PENDING, Phase.QUEUED, Phase.SEEDING):
@@ -171,7 +173,11 @@ def _admit(world: RunWorld) -> Plan:
     admitted = status.model_copy(
         update={
             "phase": Phase.QUEUED,
-            "admitted": Admitted(spec_digest=world.spec_digest, task_digest=digest),
+            "admitted": Admitted(
+                spec_digest=world.spec_digest,
+                task_digest=digest,
+                separate_for_artifacts=world.settings.separate_verifier_for_artifacts,
+            ),
             "task": TaskStatus(id=task.id, image=task.image.reference),
             "agent": AgentStatus(name=run.spec.agent.name),
             "start_time": status.start_time or to.stamp(world.now),

@@ -16,6 +16,7 @@ from taskfold.contract import steps
 from taskfold.contract.images import RecordedImage
 from taskfold.contract.task import Task
 from taskfold.decide.pod import PodView
+from taskfold.protocol.artifacts import Manifest
 from taskfold.protocol.phase import PhaseResult, User
 
 
@@ -91,6 +92,30 @@ PhaseReport = PhaseActive | PhaseWaiting | PhaseDone | PhaseRefused | PhaseUnrea
 
 
 @dataclass(frozen=True)
+class CopyActive:
+    """Someone in this process copies. `progress`: of a large one, in words; "" until there is something to tell."""
+
+    progress: str = ""
+
+
+@dataclass(frozen=True)
+class CopyFailed:
+    """The copy broke and is begun again: what is whole by then stays. `reason`: of the closed enum.
+
+    `retry_in`: seconds until then. `asked`: since this process first asked for it.
+    """
+
+    reason: str
+    message: str
+    retry_in: float
+    asked: float
+
+
+CopyReport = CopyActive | CopyFailed
+"""What is known of a copy that is not done; that it is done the store says."""
+
+
+@dataclass(frozen=True)
 class Admission:
     """A task folder that loads, as its source has it now."""
 
@@ -130,6 +155,8 @@ class RunWorld:
     row_stored: bool = False
     step_rewards: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     """All rewards of the steps that have a verdict, the one that is to be copied included, by number from 0."""
+    copy: CopyReport | None = None
+    """Of the collection of files at the end."""
     response: str | Refusal | None = None
     """What `finish.responseFrom` names, as it is now, or why it cannot be read; None: nothing is to be read."""
 
@@ -140,8 +167,23 @@ class RunWorld:
 
 
 @dataclass(frozen=True)
+class OwnSandbox:
+    """The sandbox that a separate verifier has for itself.
+
+    `name`: of the pod of the current try. `task`: as this sandbox has it (`contract.separate.sandbox`).
+    """
+
+    name: str
+    task: Task
+    pod: PodView | None = None
+    departed: PodView | None = None
+    recorded: RecordedImage | None = None
+    image_user: User | None = None
+
+
+@dataclass(frozen=True)
 class VerifierWorld:
-    """A VerifierRun and the sandbox it grades in."""
+    """A VerifierRun and the sandboxes that it has to do with. `pod`: the agent's."""
 
     verifier: VerifierRun
     spec_digest: str
@@ -155,3 +197,20 @@ class VerifierWorld:
     phases: Mapping[str, PhaseReport] = field(default_factory=dict)
     recorded: RecordedImage | None = None
     image_user: User | None = None
+    own: OwnSandbox | None = None
+    """In mode separate."""
+    place: str | None = None
+    """Where in the store this verification keeps what it leaves."""
+    manifest: Manifest | None = None
+    """The artifacts that are kept, once they all are."""
+    kept: Mapping[str, object] | None = None
+    """What was kept of the verifier's own sandbox, once it was."""
+    copy: CopyReport | None = None
+    """Of the artifacts until there is a verdict, of the own sandbox's logs after."""
+
+    @property
+    def last(self) -> bool:
+        """Whether nobody needs the agent's sandbox after this verification: it is not that of an earlier step."""
+        if self.run is None or self.task is None or self.task.step is None:
+            return True
+        return self.task.steps[-1].name == self.task.step.name

@@ -21,6 +21,10 @@ MAX_TRAILER = 1 << 20
 MAX_LINE = 64 << 20  # the done event carries files: 8 MiB of reward.json and more, in base64
 _LENGTH = struct.Struct(">I")
 HEADER = _LENGTH.size
+HEADROOM = 1 + HEADER
+"""Free bytes in front of a block: the exec channel and the chunk's length, so that a block is sent uncopied."""
+BLOCK_BYTES = 128 * 1024
+"""A block that is sent, `HEADROOM` included."""
 END = _LENGTH.pack(0)
 
 

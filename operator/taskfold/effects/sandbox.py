@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from taskfold import protocol
-from taskfold.effects import errors, frames, places, scrubbing, sinks, transfer
+from taskfold.effects import errors, frames, packed, places, scrubbing, sinks, transfer
 from taskfold.effects import exec as execs
 from taskfold.effects.lines import Lines, leave
+from taskfold.effects.packed import PackResult, Root, RootResult, RootType, Skipped
 from taskfold.protocol import bounds, values
 from taskfold.protocol import phase as phases
+
+__all__ = ["Going", "PackResult", "Root", "RootResult", "RootType", "Sandbox", "Skipped", "Started", "UnpackResult"]
 
 HELPER = "/.taskfold/helper"
 SLACK_SECONDS = 600.0  # preparation and reading, beside the runs' own limits
@@ -50,42 +53,6 @@ class Going:
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
-    """A path in the sandbox, and the name it has inside the archive.
-
-    `only`: it is left out where another root would have it too.
-    """
-
-    path: str
-    name: str
-    only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """Something that is not in the archive, and why."""
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class PackResult:
-    """What came out. `truncated`: a limit ended it early. `skipped`: the first hundred of `skipped_count`.
-    `scrubbed`: how often a value was replaced.
-    """
-
-    entries: int
-    size: int
-    sha256: str
-    skipped: tuple[Skipped, ...] = ()
-    skipped_count: int = 0
-    changed: tuple[str, ...] = ()
-    truncated: bool = False
-    scrubbed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class UnpackResult:
     """What went in, as counted at both ends."""
 
@@ -110,7 +77,7 @@ class Sandbox:
     async def run_phase(
         self,
         request: phases.PhaseRequest,
-        payloads: Sequence[transfer.Payload] = (),
+        payloads: Sequence[transfer.AnyPayload] = (),
         *,
         on_started: Callable[[Started], Awaitable[None]] | None = None,
         total_seconds: float | None = None,
@@ -127,7 +94,7 @@ class Sandbox:
     async def begin_phase(
         self,
         request: phases.PhaseRequest,
-        payloads: Sequence[transfer.Payload] = (),
+        payloads: Sequence[transfer.AnyPayload] = (),
         *,
         on_started: Callable[[Started], Awaitable[None]] | None = None,
         stay_seconds: float | None = None,
@@ -136,15 +103,15 @@ class Sandbox:
     ) -> phases.PhaseResult | Going:
         """Claim, prepare and start, or attach; then stay for the end.
 
-        `payloads`: one per `Unpack`, in order; sent only if the helper does not know the nonce. `stay_seconds`: how
-        long to stay once the phase runs, if there is a place to wait, else a moment; None: to its end.
-        `total_seconds`: by default the phase's limit, else the runs', and ten minutes; without a limit of a run, none.
+        `payloads`: one per `Unpack` or `Restore`, in order; sent only if the helper does not know the nonce.
+        `stay_seconds`: how long to stay once the phase runs, if there is a place to wait, else a moment; None: to its
+        end. `total_seconds`: by default the phase's limit, else the runs', and ten minutes; none without a run's limit.
         Raises PhaseFailed (nothing was started), UnknownPhase (`attach_only`), any ExecError, HelperFailed,
         ProtocolError, and what reading a payload raises.
         """
-        unpacks = sum(isinstance(op, phases.Unpack) for op in request.prepare)
-        if not request.attach_only and unpacks != len(payloads):
-            raise ValueError(f"{unpacks} unpack operations, {len(payloads)} payloads")
+        archives = sum(isinstance(op, phases.Unpack | phases.Restore) for op in request.prepare)
+        if not request.attach_only and archives != len(payloads):
+            raise ValueError(f"{archives} operations take an archive, {len(payloads)} payloads")
         limits = execs.Limits(total_seconds or bounds.of_runs(request, SLACK_SECONDS), IDLE_SECONDS)
         copy = await self._exec.copies.take(self.pin.node) if payloads else places.Place()
         try:
@@ -176,6 +143,7 @@ class Sandbox:
         max_file_bytes: int | None = None,
         scrub: Sequence[bytes] = (),
         scrub_except: Sequence[str] = (),
+        keep: bool = False,
         total_seconds: float | None = 3600.0,
         checked: bool = False,
     ) -> PackResult:
@@ -184,34 +152,34 @@ class Sandbox:
 
         `scrub`: secrets; the helper writes `*` for each of their bytes, in the contents of regular files that are
         not at or below a path of `scrub_except`. ValueError for values beyond the bounds of
-        `scrubbing`.
+        `scrubbing`. `keep`: the stream is kept for what is asked of this pod next.
         """
         wire = {
             "protocol": protocol.PROTOCOL,
-            "roots": [{"path": root.path, "as": root.name, "only": root.only} for root in roots],
+            "roots": [root.to_wire() for root in roots],
             "maxBytes": max_bytes,
             "maxEntries": max_entries,
             "maxFileBytes": max_file_bytes,
             "scrub": scrubbing.encoded(scrub),
             "scrubExcept": list(scrub_except),
+            **({"keep": True} if keep else {}),
         }
         bound = max_bytes + PACK_OVERHEAD * (max_entries + 256)
         limits = execs.Limits(total_seconds, IDLE_SECONDS)
         try:
-            async with self._exec.copies.at(self.pin.node), self._packing(wire, limits, checked) as stream:
-                with contextlib.suppress(errors.InputRefused):
-                    await stream.close_stdin()
-                trailer = await self._receive(stream, sink, bound)
+            async with self._exec.copies.at(self.pin.node), self._packing(wire, limits, checked, keep=keep) as stream:
+                trailer = await self._receive(stream, sink, bound, stays=keep)
+            found = packed.result(trailer, roots)
             await sink.finish(trailer)
         except BaseException:
             await sink.abort()
             raise
-        return _pack_result(trailer)
+        return found
 
     async def unpack(
         self,
         path: str,
-        payload: transfer.Payload,
+        payload: transfer.AnyPayload,
         *,
         max_bytes: int,
         max_entries: int,
@@ -239,19 +207,31 @@ class Sandbox:
 
     @contextlib.asynccontextmanager
     async def _packing(
-        self, wire: Mapping[str, Any], limits: execs.Limits, checked: bool
+        self, wire: Mapping[str, Any], limits: execs.Limits, checked: bool, *, keep: bool
     ) -> AsyncIterator[execs.ExecStream]:
-        """A stream on which the archive comes: the pod's waiting one, else one of its own."""
-        line = await self._lines.waiting(self.pin, limits)
-        if line is None:
+        """A stream on which the archive comes: the pod's waiting one, else a new one, which waits too if it is kept."""
+        if keep:
+            line = await self._lines.take(self.pin, [self._helper, "phase"], limits, checked=checked)
+        elif (waiting := await self._lines.waiting(self.pin, limits)) is not None:
+            line = waiting
+        else:
             async with self._call("pack", wire, limits, checked) as stream:
+                with contextlib.suppress(errors.InputRefused):
+                    await stream.close_stdin()
                 yield stream
             return
         try:
             with contextlib.suppress(errors.InputRefused):  # `wait()` tells why
                 await line.stream.send(frames.request({"pack": wire}))
+                if not keep:
+                    await line.stream.close_stdin()
             yield line.stream
-        finally:
+        except BaseException:
+            await self._lines.drop(line)
+            raise
+        if keep:
+            self._lines.give(line)
+        else:
             await self._lines.drop(line)
 
     @contextlib.asynccontextmanager
@@ -269,7 +249,7 @@ class Sandbox:
         self,
         stream: execs.ExecStream,
         request: phases.PhaseRequest,
-        payloads: Sequence[transfer.Payload],
+        payloads: Sequence[transfer.AnyPayload],
         start: "_Start",
     ) -> Mapping[str, Any] | Going:
         with contextlib.suppress(errors.InputRefused):  # `wait()` tells why
@@ -285,7 +265,7 @@ class Sandbox:
         self,
         stream: execs.ExecStream,
         request: phases.PhaseRequest,
-        payloads: Sequence[transfer.Payload],
+        payloads: Sequence[transfer.AnyPayload],
         start: "_Start",
         sending: contextlib.AsyncExitStack,
     ) -> Mapping[str, Any] | Going | None:
@@ -339,7 +319,8 @@ class Sandbox:
                 raise errors.UnknownPhase(f"the sandbox does not know nonce {request.nonce}", where=where)
         raise errors.ProtocolError(f"a final event without its fields: {str(event)[:200]}", where=where)
 
-    async def _receive(self, stream: execs.ExecStream, sink: sinks.Sink, bound: int) -> frames.Trailer:
+    async def _receive(self, stream: execs.ExecStream, sink: sinks.Sink, bound: int, *, stays: bool) -> frames.Trailer:
+        """The archive, into the sink. `stays`: its trailer is the end, not that of the stream."""
         decoder, size = frames.ArchiveDecoder(), 0
         async for chunk in stream.stdout():
             size += len(chunk)
@@ -347,6 +328,8 @@ class Sandbox:
                 raise errors.LimitExceeded(f"the sandbox sent more than {bound} bytes", where=self.pin.where)
             for part in decoder.feed(chunk):
                 await sink.write(part)
+            if stays and decoder.trailer is not None:
+                return decoder.trailer
         exited = await stream.wait()
         if exited.code != 0:
             raise self._failed("pack", exited)
@@ -356,7 +339,7 @@ class Sandbox:
         match answer:
             case {"ok": True, "entries": int(entries), "bytes": int(size), "sha256": str(sha256)} if sent:
                 sinks.check(sinks.Received(size, sha256, entries), sent[0], self.pin.where)
-                return UnpackResult(entries, size, sha256, _skipped(answer))
+                return UnpackResult(entries, size, sha256, packed.skipped(answer))
             case {"ok": False, "reason": str(reason)}:
                 kind = errors.DigestMismatch if reason == "Digest" else errors.TransferError
                 raise kind(f"{answer.get('message') or reason}", where=self.pin.where)
@@ -405,11 +388,11 @@ async def _events(stream: execs.ExecStream) -> AsyncIterator[dict[str, Any]]:
             yield event
 
 
-async def _send(stream: execs.ExecStream, payloads: Sequence[transfer.Payload], sent: list[frames.Trailer]) -> None:
+async def _send(stream: execs.ExecStream, payloads: Sequence[transfer.AnyPayload], sent: list[frames.Trailer]) -> None:
     """Runs beside the reading: a helper that fails early says so while we still send."""
     try:
         for payload in payloads:
-            async with transfer.building(payload) as archive:
+            async with transfer.opened(payload) as archive:
                 async for block in archive.blocks():
                     await stream.send_block(block)
                 trailer = archive.trailer
@@ -419,28 +402,3 @@ async def _send(stream: execs.ExecStream, payloads: Sequence[transfer.Payload], 
         pass  # the reading side tells how it ended
     except Exception as error:  # reported by the reading side, which waits for an answer that cannot come
         stream.abandon(error)
-
-
-def _pack_result(trailer: frames.Trailer) -> PackResult:
-    extra = trailer.extra
-    return PackResult(
-        trailer.entries,
-        trailer.size,
-        trailer.sha256,
-        skipped=_skipped(extra),
-        skipped_count=_count(extra, "skippedCount"),
-        changed=tuple(str(path) for path in extra.get("changed") or ()),
-        truncated=extra.get("truncated") is True,
-        scrubbed=_count(extra, "scrubbed"),
-    )
-
-
-def _count(extra: Mapping[str, Any], key: str) -> int:
-    """The sandbox may say anything; what is no number counts for nothing."""
-    value = extra.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
-
-
-def _skipped(answer: Mapping[str, Any]) -> tuple[Skipped, ...]:
-    found = [each for each in answer.get("skipped") or () if isinstance(each, dict)]
-    return tuple(Skipped(str(each.get("path")), str(each.get("reason"))) for each in found)

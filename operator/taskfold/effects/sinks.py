@@ -48,6 +48,24 @@ class Sink(Protocol):
         """Undo or leave incomplete, visibly. Also after a failed `finish`."""
 
 
+class Nowhere:
+    """For an archive of which only the trailer matters."""
+
+    def __init__(self) -> None:
+        self._sha256 = hashlib.sha256()
+        self._size = 0
+
+    async def write(self, data: memoryview) -> None:
+        self._size += len(data)
+        self._sha256.update(data)
+
+    async def finish(self, trailer: frames.Trailer) -> None:
+        check(Received(self._size, self._sha256.hexdigest()), trailer, "an archive that is not kept")
+
+    async def abort(self) -> None:
+        pass
+
+
 class _Batches:
     """What threads of sinks read: batches from the event loop, hashed as they come (an `archive.Input`)."""
 

@@ -217,6 +217,13 @@ class Store:
             meta = await obstore.head_async(self._backend, key)
         return Reader(self, key, meta["size"], meta["e_tag"])
 
+    async def presigned(self, key: str, seconds: int) -> str | None:
+        """An address where anybody who has it can read the object for so long; None: this store has no addresses."""
+        if not isinstance(self._backend, obstore.store.S3Store | obstore.store.GCSStore | obstore.store.AzureStore):
+            return None
+        async with self._call(check_key(key)):
+            return await obstore.sign_async(self._backend, "GET", key, timedelta(seconds=seconds))
+
     async def exists(self, key: str) -> bool:
         try:
             async with self._call(check_key(key)):
@@ -249,12 +256,16 @@ class Store:
                 if len(keys) == limit:
                     break
                 keys.append(stored.key)
-        for start in range(0, len(keys), 1000):
-            await self._delete(keys[start : start + 1000])
+        await self.remove(keys)
         if self._root is not None and len(keys) < limit:
             # Empty folders, and unfinished files of a killed process, which a listing does not show.
             await asyncio.to_thread(shutil.rmtree, self._root / prefix, ignore_errors=True)
         return len(keys)
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        """Delete these objects; one that is not there is as good as deleted."""
+        for start in range(0, len(keys), 1000):
+            await self._delete([check_key(key) for key in keys[start : start + 1000]])
 
     async def check(self) -> None:
         """Prove that objects can be written, read, deleted and *not* replaced. StoreError says what fails."""

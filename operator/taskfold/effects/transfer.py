@@ -1,8 +1,8 @@
-"""Archives out of here: payloads, which become tar streams in a thread of their own.
+"""Archives out of here: payloads, which become tar streams in a thread of their own, or are passed on (`relays`).
 
 Guarantees: sha256 is computed once over the tar's bytes; between the thread and the event loop lie at most
-2 MiB, in buffers that go round; a file that changes while it is read is an error. Never: a whole file in
-memory, a link followed. The other direction is `sinks`.
+2 MiB, in buffers that go round; a file that changes while it is read is an error. Never: a whole file in memory, a link
+followed. The other direction is `sinks`.
 """
 
 import asyncio
@@ -16,22 +16,30 @@ import tarfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from taskfold.contract import folder as folders
-from taskfold.effects import archive, errors, frames
+from taskfold.effects import archive, errors, frames, relays
 
 R = TypeVar("R")
 
-HEADROOM = 1 + frames.HEADER
-"""Free bytes in front of a block: the exec channel and the chunk's length, so that a block is sent
-uncopied.
-"""
-BLOCK_BYTES = 128 * 1024
 BLOCKS_IN_FLIGHT = 16
 
 Payload = Callable[["TarWriter"], None]
 """Writes the members of one archive. Called in a thread; may be called again for another try."""
+
+AnyPayload = Payload | relays.Relay
+
+
+class Outgoing(Protocol):
+    """An archive on its way out: `blocks()` first, then `trailer`."""
+
+    def blocks(self) -> AsyncIterator[memoryview]:
+        """Chunks with their length in front and the exec channel's free byte before that, each valid until the next."""
+
+    @property
+    def trailer(self) -> frames.Trailer:
+        """Raises what making the archive raised."""
 
 
 def from_folder(folder: folders.Folder, *, under: str = "") -> Payload:
@@ -131,7 +139,7 @@ class TarWriter:
         self._pipe = pipe
         self._sha256 = hashlib.sha256()
         self._block = memoryview(pipe.take())
-        self._used = HEADROOM
+        self._used = frames.HEADROOM
 
     def file(self, name: str, size: int, mode: int, content: BinaryIO) -> None:
         """A regular file of exactly `size` bytes; `SourceChanged` if `content` has fewer or more."""
@@ -158,7 +166,7 @@ class TarWriter:
     def verbatim(self, content: BinaryIO, entries: int) -> None:
         """A tar stream made elsewhere, its end included: the only thing in this archive."""
         self._ended = True
-        while self._read(content, BLOCK_BYTES):
+        while self._read(content, frames.BLOCK_BYTES):
             pass
         self.entries += entries
 
@@ -193,14 +201,14 @@ class TarWriter:
             view = view[count:]
 
     def _flush(self) -> None:
-        content = self._block[HEADROOM : self._used]
+        content = self._block[frames.HEADROOM : self._used]
         if content:
             self._sha256.update(content)
             self.size += len(content)
-            self._block[1:HEADROOM] = frames.header(len(content))
+            self._block[1 : frames.HEADROOM] = frames.header(len(content))
             self._pipe.put(self._block[: self._used])
             self._block = memoryview(self._pipe.take())
-            self._used = HEADROOM
+            self._used = frames.HEADROOM
 
 
 class Abandoned(Exception):  # noqa: N818  (not an error: it ends a thread whose reader has gone)
@@ -214,7 +222,7 @@ class _Pipe:
         self._loop = asyncio.get_running_loop()
         self._free: queue.SimpleQueue[bytearray | None] = queue.SimpleQueue()
         for _ in range(BLOCKS_IN_FLIGHT):
-            self._free.put(bytearray(BLOCK_BYTES))
+            self._free.put(bytearray(frames.BLOCK_BYTES))
         self._full: collections.deque[memoryview] = collections.deque()
         self._ready = asyncio.Event()
         self._closed = False
@@ -255,24 +263,33 @@ class _Pipe:
             self._loop.call_soon_threadsafe(self._ready.set)
 
 
-class Outgoing:
-    """An archive being built: `blocks()` first, then `trailer`."""
+class _Built:
+    """An archive being built in a thread."""
 
     def __init__(self, pipe: _Pipe, finished: asyncio.Future[frames.Trailer]) -> None:
         self._pipe, self._finished = pipe, finished
 
     def blocks(self) -> AsyncIterator[memoryview]:
-        """Chunks with their length in front and `HEADROOM - 4` free bytes before that."""
         return self._pipe.blocks(self._finished)
 
     @property
     def trailer(self) -> frames.Trailer:
-        """Raises what building the archive raised."""
         return self._finished.result()
 
 
 @contextlib.asynccontextmanager
-async def building(payload: Payload, *, where: str = "") -> AsyncIterator[Outgoing]:
+async def opened(payload: AnyPayload, *, where: str = "") -> AsyncIterator[Outgoing]:
+    """The payload's archive on its way; leaving the context ends whatever makes it."""
+    if isinstance(payload, relays.Relay):
+        async with relays.relaying(payload) as relayed:
+            yield relayed
+    else:
+        async with building(payload, where=where) as built:
+            yield built
+
+
+@contextlib.asynccontextmanager
+async def building(payload: Payload, *, where: str = "") -> AsyncIterator[_Built]:
     """Build the payload's archive in a thread; leaving the context ends the thread."""
     pipe = _Pipe()
 
@@ -286,7 +303,7 @@ async def building(payload: Payload, *, where: str = "") -> AsyncIterator[Outgoi
 
     finished = in_thread(build)
     try:
-        yield Outgoing(pipe, finished)
+        yield _Built(pipe, finished)
     finally:
         pipe.close()
         await asyncio.wait([finished])

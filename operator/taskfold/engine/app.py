@@ -18,6 +18,7 @@ from taskfold.effects import exec as execs
 from taskfold.effects import store as stores
 from taskfold.effects.sandbox import new_nonce
 from taskfold.engine.activities import Activities
+from taskfold.engine.copying import Copies
 from taskfold.engine.events import Events
 from taskfold.engine.image_users import ImageUsers
 from taskfold.engine.janitor import Janitor
@@ -105,6 +106,7 @@ async def at_work(settings: Settings, outside: Outside, shares: descriptors.Shar
         sources=Sources(client, settings.secrets),
         watch=watch,
         activities=Activities(queue.add, settings.waiting),
+        copies=Copies(queue.add),
         starts=Starts(limits.pod_starts, watch.starting, queue.add),
         events=Events(client),
         image_volumes=_image_volumes(version, settings.helper),
@@ -121,6 +123,7 @@ async def at_work(settings: Settings, outside: Outside, shares: descriptors.Shar
         finally:
             for task in tasks:
                 task.cancel()
+            await parts.copies.close()
             await parts.activities.close()
             await parts.lines.close()
 

@@ -5,38 +5,34 @@ children have deterministic names and are adopted only with our uid, phases are 
 store are created once. The first failure stops the plan.
 """
 
-import asyncio
 import json
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, assert_never
 
 from taskfold.api.reasons import Reason
 from taskfold.api.status import JournalPhase
 from taskfold.api.taskrun import TaskRun
-from taskfold.build import phases, result, seeding, steps, verifierrun
 from taskfold.build import pod as pod_builder
+from taskfold.build import result, separate, verifierrun
 from taskfold.contract import users
+from taskfold.decide import own_pod, step_status
 from taskfold.decide import plan as plans
 from taskfold.decide import profile as profiles
 from taskfold.decide import sandbox as deciding
-from taskfold.decide import step_status
 from taskfold.decide.world import RunWorld, VerifierWorld
 from taskfold.effects import client as api
-from taskfold.effects import errors, scrubbing, sinks
-from taskfold.effects import exec as execs
-from taskfold.effects import sandbox as sandboxes
+from taskfold.effects import errors
 from taskfold.effects import store as stores
-from taskfold.engine import image_users, observe, outcome, responses, secrecy
+from taskfold.engine import image_users, observe, outcome, responses
+from taskfold.engine.collecting import Collecting
+from taskfold.engine.copying import What
 from taskfold.engine.parts import Parts
 from taskfold.engine.phases import Phases
 from taskfold.engine.waiters import Waiters
 from taskfold.engine.watch import Key, Kind
 from taskfold.protocol.phase import User
-
-FILES = "files.tar"
-COLLECT_PAUSES = (0.5, 3.0)
-LOGS = sandboxes.Root("/logs", "logs")
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +44,7 @@ class Applier:
         self._parts = parts
         self._phases = Phases(parts)
         self._waiters = Waiters(parts)
+        self._collecting = Collecting(parts)
 
     async def run(self, effect: plans.Effect, world: RunWorld) -> None:
         """One effect of a TaskRun's plan."""
@@ -70,32 +67,61 @@ class Applier:
             case plans.CancelVerifierRun(name=name):
                 await self._cancel_verifier(namespace, name)
             case plans.Collect(prefix=prefix, reachable=reachable):
-                await self._collect(world, prefix, reachable=reachable)
-            case plans.StoreResponse(prefix=prefix, response=response):
-                await self._put_once(prefix + responses.RESPONSE, response)
-            case plans.StoreRow(prefix=prefix, notes=notes, collect_seconds=took):
-                row = {**result.document(world.run), **await self._all_rewards(prefix)}
-                row["warnings"] = [*world.run.status.warnings, *notes]
-                row["timings"] = {**world.run.status.timings, **({"collect": took} if took is not None else {})}
-                row["steps"] = await self._all_steps(world, prefix, row["steps"])
-                await self._put_once(prefix + observe.ROW, row)
-            case plans.StoreRewards(prefix=prefix, rewards=rewards):
-                await self._put_once(prefix + observe.REWARDS, dict(rewards))
+                key = Key(Kind.TASK_RUN, namespace, world.run.metadata.name)
+                self._parts.copies.start(
+                    key, What.END, lambda _: self._collecting.collect(world, prefix, reachable=reachable)
+                )
+            case plans.StoreResponse() | plans.StoreRow() | plans.StoreRewards():
+                await self._store(effect, world)
             case plans.ForgetPhases(nonces=nonces):
                 self._parts.activities.forget(nonces)
             case plans.DeleteRun(uid=uid):
                 await self._delete(api.TASKRUNS, namespace, world.run.metadata.name, uid)
+            case plans.Export() | plans.KeepLogs():
+                raise TypeError(f"a TaskRun's plan holds {effect!r}")
             case _:
                 assert_never(effect)
+
+    async def _store(self, effect: plans.StoreResponse | plans.StoreRow | plans.StoreRewards, world: RunWorld) -> None:
+        match effect:
+            case plans.StoreResponse(prefix=prefix, response=response):
+                await self._put_once(prefix + responses.RESPONSE, response)
+            case plans.StoreRow():
+                await self._store_row(effect, world)
+            case plans.StoreRewards(prefix=prefix, rewards=rewards):
+                await self._put_once(prefix + observe.REWARDS, dict(rewards))
+
+    async def _store_row(self, effect: plans.StoreRow, world: RunWorld) -> None:
+        prefix, took = effect.prefix, effect.collect_seconds
+        row = {**result.document(world.run), **await self._all_rewards(prefix)}
+        row["warnings"] = [*world.run.status.warnings, *effect.notes]
+        row["timings"] = {**world.run.status.timings, **({"collect": took} if took is not None else {})}
+        row["steps"] = await self._all_steps(world, prefix, row["steps"])
+        await self._put_once(prefix + observe.ROW, row)
 
     async def verifier(self, effect: plans.Effect, world: VerifierWorld) -> None:
         """One effect of a VerifierRun's plan."""
         metadata = world.verifier.metadata
+        key = Key(Kind.VERIFIER_RUN, metadata.namespace, metadata.name)
         match effect:
             case plans.RunPhase() | plans.RestPhase() | plans.AddWaiter():
-                await self._phase(effect, Key(Kind.VERIFIER_RUN, metadata.namespace, metadata.name), world)
+                await self._phase(effect, key, world)
             case plans.StoreRewards(prefix=prefix, rewards=rewards):
                 await self._put_once(prefix + observe.REWARDS, dict(rewards))
+            case plans.Export(place=place, logs=logs):
+                export = self._collecting.export
+                self._parts.copies.start(key, What.EXPORT, lambda tell: export(world, place, logs=logs, tell=tell))
+            case plans.KeepLogs(place=place, reachable=reachable):
+                keep = self._collecting.keep_logs
+                self._parts.copies.start(key, What.LOGS, lambda _: keep(world, place, reachable=reachable))
+            case plans.CreatePod():
+                await self._create_own_pod(effect, key, world)
+            case plans.DeletePod(name=name, uid=uid):
+                await self._delete(api.PODS, metadata.namespace, name, uid, grace=pod_builder.GRACE_SECONDS)
+            case plans.StoreImageUser(reference=reference, image_id=image_id, record=record) if world.run is not None:
+                await self._store_image_user(world.run, reference, image_id, record)
+            case plans.ForgetPhases(nonces=nonces):
+                self._parts.activities.forget(nonces)
             case _:
                 raise TypeError(f"a VerifierRun's plan holds {effect!r}")
 
@@ -122,7 +148,22 @@ class Applier:
             raise outcome.Waiting(Reason.QUEUED_FOR_START, text, 2.0)
         limit = deciding.pod_limit(world)
         confined = profiles.of(run, task, self._parts.settings, world.recorded)
-        shape = pod_builder.PodPlan(
+        plan = self._pod_plan(effect, confined, limit)
+        await self._start_pod(key, pod_builder.manifest(run, task, self._parts.settings, plan, world.recorded))
+
+    async def _create_own_pod(self, effect: plans.CreatePod, key: Key, world: VerifierWorld) -> None:
+        """The pod of a separate verification. It goes ahead of those whose agents have not worked yet."""
+        run, own = world.run, world.own
+        if run is None or own is None:
+            raise RuntimeError("a verification without run or sandbox")
+        self._parts.starts.ahead(key)
+        seen, settings = separate.run_of(run, world.verifier), self._parts.settings
+        plan = self._pod_plan(effect, profiles.of(seen, own.task, settings, own.recorded), own_pod.limit(world))
+        plan = replace(plan, verifier=world.verifier)
+        await self._start_pod(key, pod_builder.manifest(seen, own.task, settings, plan, own.recorded))
+
+    def _pod_plan(self, effect: plans.CreatePod, confined: profiles.Confinement, limit: float) -> pod_builder.PodPlan:
+        return pod_builder.PodPlan(
             effect.name,
             effect.attempt,
             effect.record,
@@ -132,20 +173,22 @@ class Applier:
             confined.uid,
             confined.gid,
         )
-        manifest = pod_builder.manifest(run, task, self._parts.settings, shape, world.recorded)
+
+    async def _start_pod(self, key: Key, manifest: api.Json) -> None:
+        name = manifest["metadata"]["name"]
         try:
-            pod = await self._parts.client.create(api.PODS, namespace, manifest)
+            pod = await self._parts.client.create(api.PODS, key.namespace, manifest)
         except errors.AlreadyExists:
-            pod = await self._parts.client.get(api.PODS, namespace, effect.name)
+            pod = await self._parts.client.get(api.PODS, key.namespace, name)
         except errors.ApiError as error:
             self._parts.starts.forget(key)
-            raise outcome.of_creation(error, f"pod {effect.name}") from error
+            raise outcome.of_creation(error, f"pod {name}") from error
         self._parts.wake(self._parts.watch.see_pod(pod))
         self._parts.starts.placed(key)
 
     async def _create_verifier(self, world: RunWorld, effect: plans.CreateVerifierRun) -> None:
         namespace, name = world.run.metadata.namespace, effect.name
-        manifest = verifierrun.manifest(world.run, name, effect.attempt, effect.step)
+        manifest = verifierrun.manifest(world.run, name, effect.attempt, effect.mode, effect.step)
         try:
             created = await self._parts.client.create(api.VERIFIERRUNS, namespace, manifest)
         except errors.AlreadyExists:
@@ -230,65 +273,3 @@ class Applier:
             log.debug("%s is in the store already; the first one stands", key)
         except errors.StoreError as error:
             raise outcome.of_store(error) from error
-
-    async def _collect(self, world: RunWorld, prefix: str, *, reachable: bool) -> None:
-        """/logs of the sandbox as one tar with its trailer proven, then the manifest that names its digest."""
-        manifest: dict[str, object] = {"error": "", "files": None}
-        if reachable and world.pod is not None:
-            manifest |= await self._packed(world, prefix)
-        elif world.run.status.attempts and world.run.status.attempts[-1].pod_uid:
-            manifest["error"] = "the sandbox was gone before its files could be kept"
-        await self._put_once(prefix + observe.COLLECTED, manifest)
-
-    async def _packed(self, world: RunWorld, prefix: str) -> dict[str, object]:
-        """The copy, tried again when a connection breaks: the sandbox is still there."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        for pause in (*COLLECT_PAUSES, None):
-            try:
-                return {"files": await self._pack(world, prefix), "seconds": round(loop.time() - began, 3)}
-            except errors.StoreError as error:
-                raise outcome.of_store(error) from error
-            except (errors.EffectError, TimeoutError) as error:
-                if pause is None:
-                    return {"error": f"{Reason.COLLECT_FAILED.value}: {error}"}
-                await asyncio.sleep(pause)
-        raise AssertionError("unreachable")
-
-    async def _pack(self, world: RunWorld, prefix: str) -> dict[str, object]:
-        pod, limits = world.pod, self._parts.settings.limits
-        if pod is None:
-            raise RuntimeError("nothing to pack from")
-        pin = execs.PodPin(world.run.metadata.namespace, pod.name, pod.uid, pod_builder.MAIN, pod.restarts, pod.node)
-        key = prefix + FILES
-        sink = sinks.ToConsumer(lambda chunks: self._parts.store.put_stream(key, chunks), where=key)
-        sandbox = sandboxes.Sandbox(self._parts.exec, pin, lines=self._parts.lines)
-        secrets = await secrecy.values(world.run, self._parts.sources)
-        async with asyncio.timeout(limits.collect_seconds):
-            packed = await sandbox.pack(
-                _kept(world),
-                sink,
-                max_bytes=limits.collect_bytes,
-                max_entries=limits.collect_entries,
-                scrub=scrubbing.scrubbable(secrecy.spelled(secrets)),
-                scrub_except=(*steps.reward_files(world.task), phases.LOGS_ARTIFACTS),
-                checked=True,
-            )
-        return {
-            "key": FILES,
-            "bytes": packed.size,
-            "sha256": packed.sha256,
-            "entries": packed.entries,
-            "truncated": packed.truncated,
-            "skipped": [{"path": each.path, "reason": each.reason} for each in packed.skipped],
-        }
-
-
-def _kept(world: RunWorld) -> list[sandboxes.Root]:
-    """What is copied out. The entrypoint's output lies where verification does not empty it, and goes to its logs."""
-    if world.recorded is None or not world.recorded.config.entrypoint:
-        return [LOGS]
-    return [
-        LOGS,
-        sandboxes.Root(seeding.ENTRYPOINT_OUTPUT, f"{LOGS.name}/verifier/{seeding.ENTRYPOINT_KEPT}", only=True),
-    ]

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from taskfold.api import names
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
-from taskfold.api.status import JournalEntry
+from taskfold.api.status import JournalEntry, Mode
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
-from taskfold.contract import dialect, dockerfile, environment, loader, users
+from taskfold.build import separate as separate_builder
+from taskfold.contract import artifacts as artifact_rules
+from taskfold.contract import dialect, dockerfile, environment, loader, separate, users
 from taskfold.contract import digest as digests
 from taskfold.contract import steps as turns
 from taskfold.contract import task as tasks
@@ -23,18 +25,20 @@ from taskfold.contract.task_toml import VerifierMode
 from taskfold.decide import pod as pods
 from taskfold.decide import profile as profiles
 from taskfold.decide import step_status, steps
-from taskfold.decide.world import Admission, PhaseReport, Refusal, RunWorld, VerifierWorld
+from taskfold.decide import verifierrun as verifierruns
+from taskfold.decide.world import Admission, OwnSandbox, PhaseReport, Refusal, RunWorld, VerifierWorld
 from taskfold.effects import client as api
 from taskfold.effects import errors
 from taskfold.effects import store as stores
-from taskfold.engine import outcome
+from taskfold.engine import collecting, outcome, separation
+from taskfold.engine.copying import What
 from taskfold.engine.parts import Parts
 from taskfold.engine.watch import Key, Seen
+from taskfold.protocol import artifacts
 from taskfold.protocol.phase import User
 
 DOCUMENT_BYTES = 1024 * 1024
 IMAGE = "image.json"
-COLLECTED = "collected.json"
 ROW = "row.json"
 NONCES = 3
 """As many phases as a decision can begin at once: RUN lines, seed and agent."""
@@ -71,7 +75,12 @@ class Observer:
             expected = steps.verifier_name(run, task)
             verifier_name = expected if (key.namespace, expected) in self._parts.watch.verifiers else None
         verifier = await self._verifier_of(run, verifier_name) if verifier_name else None
-        collected = await self._collected(prefix) if final and status.store else None
+        copy = self._parts.copies.report(key, What.END) if final else None  # before what it may have written by then
+        collected = (
+            await collecting.document(self._parts.store, prefix + collecting.COLLECTED)
+            if final and status.store
+            else None
+        )
         return RunWorld(
             run=run,
             spec_digest=seen.spec_digest,
@@ -90,6 +99,7 @@ class Observer:
             collected=collected,
             row_stored=collected is not None and await self._parts.store.exists(prefix + ROW),
             step_rewards=await self._step_rewards(run, task, verifier, prefix) if not final else {},
+            copy=copy,
             response=await self._response(run),
         )
 
@@ -112,6 +122,9 @@ class Observer:
         if task is not None and verifier.spec.step is not None:
             task = turns.named(task, verifier.spec.step)
         recorded = await self._recorded(run, task) if run is not None else None
+        place = verifier.status.store or (self._place(run, verifier) if run is not None else None)
+        final = verifier.status.phase is not None and verifier.status.phase.final
+        copy = self._parts.copies.report(key, What.LOGS if final else What.EXPORT)  # before what it may have written
         return VerifierWorld(
             verifier=verifier,
             spec_digest=seen.spec_digest,
@@ -125,7 +138,62 @@ class Observer:
             phases=self._reports(verifier.status.journal),
             recorded=recorded,
             image_user=await self._image_user(run, task, recorded, pod),
+            own=await self._own(verifier, run, task, recorded),
+            place=place,
+            manifest=await self._manifest(verifier, run, place),
+            kept=await self._kept(place) if final and not verifier.status.complete else None,
+            copy=copy,
         )
+
+    def _place(self, run: TaskRun, verifier: VerifierRun) -> str | None:
+        """Where a verification keeps what it leaves: with its run and step; one that stands alone by itself."""
+        if not verifierruns.made_for(verifier, run):
+            settings, metadata = self._parts.settings, verifier.metadata
+            return stores.run_prefix(settings.cluster_name, metadata.namespace, metadata.uid, 1)
+        return separation.source(run, verifier)
+
+    async def _own(
+        self, verifier: VerifierRun, run: TaskRun | None, task: tasks.Task | None, recorded: RecordedImage | None
+    ) -> OwnSandbox | None:
+        """The sandbox that a separate verification has for itself, as far as it has come."""
+        if verifier.spec.mode is not Mode.SEPARATE or run is None or task is None or task.separate is None:
+            return None
+        seen, own_task = separate_builder.run_of(run, verifier), separate.sandbox(task)
+        own_recorded = recorded if own_task.image.dockerfile is not None else None
+        attempts, namespace = verifier.status.attempts, verifier.metadata.namespace
+        name = names.verifier_pod(verifier.metadata.name, attempts[-1].tries if attempts else 1)
+        final = verifier.status.phase is not None and verifier.status.phase.final
+        must_exist = bool(attempts) and (final or attempts[-1].pod_uid is not None)
+        pod = await self._pod(namespace, name, confirm=must_exist)
+        return OwnSandbox(
+            name=name,
+            task=own_task,
+            pod=pod,
+            departed=self._departed(namespace, name) if pod is None else None,
+            recorded=own_recorded,
+            image_user=await self._image_user(seen, own_task, own_recorded, pod),
+        )
+
+    async def _manifest(
+        self, verifier: VerifierRun, run: TaskRun | None, place: str | None
+    ) -> artifacts.Manifest | None:
+        """The artifacts that are kept, when that is to be decided upon: before their sandbox is stopped, and before
+        they are graded again.
+        """
+        status = verifier.status
+        if verifier.spec.mode is not Mode.SEPARATE or run is None or place is None:
+            return None
+        if status.phase is Phase.CLOSING:
+            found = await collecting.document(self._parts.store, place + collecting.MANIFEST)
+        elif status.admitted is None and run.status.complete:
+            kept = separation.source(run, verifier)
+            found = await collecting.document(self._parts.store, kept + collecting.MANIFEST) if kept else None
+        else:
+            return None
+        return artifacts.Manifest.of(found) if found is not None else None
+
+    async def _kept(self, place: str | None) -> dict[str, object] | None:
+        return await collecting.document(self._parts.store, place + collecting.VERIFIER) if place is not None else None
 
     def _bare(self, run: TaskRun, seen: Seen) -> RunWorld:
         return RunWorld(
@@ -184,7 +252,18 @@ class Observer:
         if admitted is None or admitted.task_digest is None or found is None:
             return None
         namespace, digest = run.metadata.namespace, admitted.task_digest
-        return await self._parts.snapshots.task(namespace, digest, found.id or "", _terms(run))
+        task = await self._parts.snapshots.task(namespace, digest, found.id or "", self._terms(run))
+        return artifact_rules.with_further(task, run.spec.artifacts)
+
+    def _terms(self, run: TaskRun) -> loader.Terms:
+        """What the run and the operator say about how its folder is to be read."""
+        own = run.spec.verifier
+        mode = VerifierMode(own.mode.value) if own is not None and own.mode is not None else None
+        rules, admitted = dialect.RULES[run.spec.dialect.value], run.status.admitted
+        option = self._parts.settings.separate_verifier_for_artifacts
+        return loader.Terms(
+            mode, rules, separate_artifacts=admitted.separate_for_artifacts if admitted is not None else option
+        )
 
     # -- admission -------------------------------------------------------------------------------------------------
 
@@ -205,15 +284,16 @@ class Observer:
 
     async def _load(self, run: TaskRun) -> Admission:
         namespace, spec = run.metadata.namespace, run.spec
-        folder = await self._parts.sources.task(namespace, spec.task, extras=_terms(run).rules.gym_extras)
-        task = loader.load(folder, task_id=_task_id(run), name=_folder_name(run), terms=_terms(run))
+        folder = await self._parts.sources.task(namespace, spec.task, extras=self._terms(run).rules.gym_extras)
+        task = loader.load(folder, task_id=_task_id(run), name=_folder_name(run), terms=self._terms(run))
+        artifact_rules.with_further(task, spec.artifacts)  # what may not be taken is told now
         digest = digests.task_digest(folder)
         host = await self._parts.sources.variables(namespace, spec.environment_from)
         secrets = await self._parts.sources.secrets(namespace, spec.secrets_from)
         # A missing required value fails the episode before any sandbox starts (seed "Environment variables").
         environment.resolve_task(task.config, host, secrets=secrets, solution=spec.agent.oracle is not None)
         recorded = await self._record(run, task)
-        self._parts.snapshots.remember(digest, folder, task, _terms(run))
+        self._parts.snapshots.remember(digest, folder, task, self._terms(run))
         return Admission(digest, task, recorded)
 
     async def _record(self, run: TaskRun, task: tasks.Task) -> RecordedImage | None:
@@ -241,7 +321,8 @@ class Observer:
         self, run: TaskRun, task: tasks.Task | None, verifier: VerifierRun | None, prefix: str
     ) -> dict[int, dict[str, float]]:
         """All rewards of the steps that have a verdict, when one is to be copied. A store that was lost has none."""
-        if task is None or not task.steps or verifier is None or not verifier.status.complete:
+        graded = verifier is not None and verifier.status.phase is not None and verifier.status.phase.final
+        if task is None or not task.steps or not graded:
             return {}
         found: dict[int, dict[str, float]] = {}
         for number, step in enumerate(task.steps[: len(run.status.steps) + 1]):
@@ -285,13 +366,6 @@ class Observer:
         except outcome.Refused as refused:
             return Refusal(refused.reason, refused.message)
 
-    async def _collected(self, prefix: str) -> dict[str, object] | None:
-        try:
-            document = json.loads(await self._parts.store.get(prefix + COLLECTED, limit=DOCUMENT_BYTES))
-        except stores.NotStored:
-            return None
-        return dict(document)
-
 
 def _task_id(run: TaskRun) -> str:
     """The task's name in results: `task.id`, else the folder's name, else the run's."""
@@ -301,10 +375,3 @@ def _task_id(run: TaskRun) -> str:
 def _folder_name(run: TaskRun) -> str:
     """Of the task's folder inside its source; "" when the source is the folder."""
     return (run.spec.task.path or "").rstrip("/").rpartition("/")[2]
-
-
-def _terms(run: TaskRun) -> loader.Terms:
-    """What the run itself says about how its folder is to be read."""
-    own = run.spec.verifier
-    mode = VerifierMode(own.mode.value) if own is not None and own.mode is not None else None
-    return loader.Terms(mode, dialect.RULES[run.spec.dialect.value])

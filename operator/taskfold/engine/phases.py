@@ -7,6 +7,7 @@ attached to and nothing else: neither secrets nor files are read for it again.
 
 import contextlib
 import functools
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,26 +15,25 @@ from taskfold.api.status import JournalEntry, JournalPhase
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
 from taskfold.build import environment as env_builder
-from taskfold.build import handout, python_verifier, seeding, steps
+from taskfold.build import handout, python_verifier, seeding, separate, steps
 from taskfold.build import phases as requests
-from taskfold.build import pod as pod_builder
 from taskfold.contract import environment
 from taskfold.contract import folder as folders
 from taskfold.contract import steps as contract
 from taskfold.contract import task as tasks
 from taskfold.contract.errors import TaskError
 from taskfold.decide import profile as profiles
-from taskfold.decide import status as to
 from taskfold.decide.pod import PodView
-from taskfold.decide.world import PhaseReport, PhaseWaiting, RunWorld, Signal, VerifierWorld
+from taskfold.decide.world import OwnSandbox, PhaseReport, PhaseWaiting, RunWorld, Signal, VerifierWorld
+from taskfold.effects import artifacts as copies
 from taskfold.effects import errors, transfer
-from taskfold.effects import exec as execs
 from taskfold.effects import sandbox as sandboxes
 from taskfold.effects.sandbox import Going, Sandbox, Started
-from taskfold.engine import secrecy, transcripts
+from taskfold.engine import collecting, responses, secrecy, separation, transcripts
 from taskfold.engine.activities import Exchange
 from taskfold.engine.outcome import Outcome
 from taskfold.engine.parts import Parts
+from taskfold.protocol import artifacts
 from taskfold.protocol.phase import PhaseRequest, PhaseResult
 
 OnStarted = Callable[[Started], Awaitable[None]]
@@ -104,7 +104,9 @@ class Phases:
         return seeding.overlay(recorded, instructions, nonce, limit)
 
     def of_verifier(self, phase: JournalPhase, nonce: str, world: VerifierWorld, signal: Signal) -> Exchange:
-        """The hooks or the verification of a VerifierRun."""
+        """A phase of a VerifierRun, in the agent's sandbox or in its own."""
+        if world.own is not None and phase is not JournalPhase.HOOKS:
+            return self._of_own_sandbox(phase, nonce, world, world.own, signal)
         run, task, pod = world.run, world.task, world.pod
         if run is None or task is None or pod is None or world.image_user is None:
             raise RuntimeError(f"phase {phase} without run, task, pod or image user")
@@ -119,13 +121,58 @@ class Phases:
                 env = await self._sandbox_env(sandbox)
                 return await self._send(sandbox, pod, requests.hooks(sandbox, nonce, env), (), on_started)
             env = await self._verifier_env(sandbox, world.verifier)
-            found = await transcripts.record(self._parts, run, task, await self._worked(sandbox, pod))
+            exchange = Sandbox(self._parts.exec, collecting.pin(run.metadata.namespace, pod), lines=self._parts.lines)
+            ended = await collecting.worked(self._parts, run, exchange)
+            found = await transcripts.record(self._parts, run, task, ended)
             record = folders.MemoryFolder({requests.TRAJECTORY_NAME: (found.transcript, False)})
             request = requests.verify(sandbox, world.verifier, nonce, env)
             tests = python_verifier.parts(task, found.response)
             return await self._send(sandbox, pod, request, tests, on_started, transfer.from_folder(record))
 
         return exchange
+
+    def _of_own_sandbox(
+        self, phase: JournalPhase, nonce: str, world: VerifierWorld, own: OwnSandbox, signal: Signal
+    ) -> Exchange:
+        """What a separate verifier is given, and test.sh."""
+        run, task, pod = world.run, own.task, own.pod
+        if run is None or pod is None or own.image_user is None:
+            raise RuntimeError(f"phase {phase} without run, pod or image user")
+        seen = separate.run_of(run, world.verifier)
+        confined = profiles.of(seen, task, self._parts.settings, own.recorded)
+        sandbox = requests.Sandbox(seen, task, own.recorded, own.image_user, confined.profile)
+        attached = self._attached(phase, nonce, world.phases.get(nonce), world.verifier.status.journal, signal)
+        if attached is not None:
+            return functools.partial(self._attach, run, pod, attached)
+
+        async def exchange(on_started: OnStarted) -> PhaseResult | Going:
+            if phase is JournalPhase.SEED:
+                return await self._give(sandbox, pod, nonce, world, on_started)
+            env = await self._verifier_env(sandbox, world.verifier)
+            request = separate.verify(sandbox, world.verifier, nonce, env)
+            return await self._send(sandbox, pod, request, (), on_started)
+
+        return exchange
+
+    async def _give(
+        self, sandbox: requests.Sandbox, pod: PodView, nonce: str, world: VerifierWorld, on_started: OnStarted
+    ) -> PhaseResult | Going:
+        """Artifacts, tests and transcript, from the store into a verifier's own sandbox."""
+        store, run = self._parts.store, world.run
+        place = separation.source(run, world.verifier) if run is not None else None
+        if place is None:
+            raise RuntimeError("a separate verification of a run that has left nothing")
+        manifest = artifacts.Manifest.of(await collecting.required(store, place + collecting.MANIFEST))
+        said = await collecting.document(store, place + responses.RESPONSE)
+        written = await collecting.required(store, place + collecting.TRANSCRIPT)
+        transcript = folders.MemoryFolder({requests.TRAJECTORY_NAME: (json.dumps(written).encode(), False)})
+        env = await self._sandbox_env(sandbox) if seeding.starts(sandbox) else {}
+        request = separate.seed(sandbox, nonce, env, copies.restoring(manifest))
+        tests = python_verifier.parts(sandbox.task, said)
+        archives = copies.payloads(store, place, manifest)
+        return await self._send(
+            sandbox, pod, request, tests, on_started, transfer.from_folder(transcript), before=archives
+        )
 
     def _attached(
         self,
@@ -151,7 +198,7 @@ class Phases:
     async def _attach(
         self, run: TaskRun, pod: PodView, attach: "_Attach", on_started: OnStarted
     ) -> PhaseResult | Going:
-        exchange = Sandbox(self._parts.exec, _pin(run.metadata.namespace, pod), lines=self._parts.lines)
+        exchange = Sandbox(self._parts.exec, collecting.pin(run.metadata.namespace, pod), lines=self._parts.lines)
         found = await exchange.begin_phase(
             attach.request, (), on_started=on_started, stay_seconds=attach.stay_seconds, checked=True
         )
@@ -166,22 +213,23 @@ class Phases:
         request: PhaseRequest,
         parts: Sequence[python_verifier.Part],
         on_started: OnStarted,
-        *more: transfer.Payload,
+        *more: transfer.AnyPayload,
+        before: Sequence[transfer.AnyPayload] = (),
     ) -> PhaseResult | Going:
         """The exchange itself; `parts` are made from the snapshot and go along, in order, then `more`."""
         admitted = sandbox.run.status.admitted
         namespace = sandbox.run.metadata.namespace
-        exchange = Sandbox(self._parts.exec, _pin(namespace, pod), lines=self._parts.lines)
+        exchange = Sandbox(self._parts.exec, collecting.pin(namespace, pod), lines=self._parts.lines)
         secrets = await secrecy.values(sandbox.run, self._parts.sources)
         begin = functools.partial(exchange.begin_phase, replace(request, keep=True), checked=True)
         if not parts:
-            found = await begin(more, on_started=on_started, stay_seconds=self._stay)
+            found = await begin((*before, *more), on_started=on_started, stay_seconds=self._stay)
         elif admitted is None or admitted.task_digest is None:
             raise RuntimeError("a phase with files of a run that is not admitted")
         else:
             async with contextlib.AsyncExitStack() as files:
                 folder = await files.enter_async_context(self._parts.snapshots.open(namespace, admitted.task_digest))
-                payloads = [*(transfer.from_folder(part(folder)) for part in parts), *more]
+                payloads = [*before, *(transfer.from_folder(part(folder)) for part in parts), *more]
 
                 async def sent(started: Started) -> None:
                     await files.aclose()  # what waits for an end holds no file
@@ -189,20 +237,6 @@ class Phases:
 
                 found = await begin(payloads, on_started=sent, stay_seconds=self._stay)
         return found if isinstance(found, Going) else await _told(request, found, secrets)
-
-    async def _worked(self, sandbox: requests.Sandbox, pod: PodView) -> PhaseResult | None:
-        """The end of the agent's phase, with its own files as they were at that moment; None: it had no phase."""
-        if sandbox.run.spec.agent.script is None and sandbox.run.spec.agent.oracle is None:
-            return None
-        entry = to.entry(sandbox.run.status, JournalPhase.AGENT, pod.uid)
-        if entry is None:
-            return None
-        result = self._parts.activities.result(entry.nonce)
-        if result is None:
-            request = PhaseRequest(entry.nonce, JournalPhase.AGENT.value, attach_only=True)
-            exchange = Sandbox(self._parts.exec, _pin(sandbox.run.metadata.namespace, pod))
-            result = await exchange.run_phase(request, (), checked=True)
-        return result
 
     # -- variables ------------------------------------------------------------------------------------------------
 
@@ -264,7 +298,3 @@ async def _told(request: PhaseRequest, ended: PhaseResult, secrets: Sequence[byt
     """The result without secrets in its words, and with what is to be said about the files that an agent left."""
     told = secrecy.hidden(ended, secrets)
     return await transcripts.noted(told, secrets) if request.phase == JournalPhase.AGENT else told
-
-
-def _pin(namespace: str, pod: PodView) -> execs.PodPin:
-    return execs.PodPin(namespace, pod.name, pod.uid, pod_builder.MAIN, pod.restarts, pod.node)

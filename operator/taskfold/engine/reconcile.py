@@ -13,8 +13,9 @@ from taskfold.api.common import Resource
 from taskfold.api.status import Status
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
+from taskfold.contract.failures import FailureKind
 from taskfold.decide import status as to
-from taskfold.decide import taskrun, verifierrun
+from taskfold.decide import taskrun, verdicts, verifierrun
 from taskfold.decide.ending import refuse
 from taskfold.decide.plan import CreatePod, Plan
 from taskfold.decide.world import RunWorld, VerifierWorld
@@ -59,6 +60,7 @@ class Reconciler:
         if world is None or world.run.metadata.deletion_timestamp is not None:
             self._parts.starts.forget(key)
             self._parts.activities.drop(key)
+            self._parts.copies.drop(key)
             self._words.forget(key)
             return None
         plan = taskrun.decide(world)
@@ -80,6 +82,7 @@ class Reconciler:
         world = await self._observer.verifier(key)
         if world is None:
             self._parts.activities.drop(key)
+            self._parts.copies.drop(key)
             self._words.forget(key)
             return None
         plan = verifierrun.decide(world)
@@ -88,6 +91,8 @@ class Reconciler:
                 await self._applier.verifier(effect, world)
         except Waiting as waiting:
             plan = Plan(note=waiting.note, again=waiting.delay)
+        except Refused as refused:
+            plan = verdicts.masked(world, refused.reason, refused.message, FailureKind.PROVIDER_UNAVAILABLE)
         return await self._write(key, world, plan)
 
     async def _write(self, key: Key, world: RunWorld | VerifierWorld, plan: Plan) -> float | None:

@@ -30,6 +30,11 @@ class Starts:
         self.offer()
         return False
 
+    def ahead(self, key: Key) -> None:
+        """A slot at once, whether one is free or not: work that is done waits for its verification."""
+        self._queue.pop(key, None)
+        self._held.add(key)
+
     def placed(self, key: Key) -> None:
         """The pod was created, and the watch has seen it: from now on `starting` counts it."""
         self._held.discard(key)

@@ -124,12 +124,15 @@ class Watch:
         """A sandbox pod, likewise."""
         place = _place(obj)
         run = (obj["metadata"].get("labels") or {}).get(names.RUN)
+        verifier = _verifier_of(obj)
         if not self._take(self.pods, obj, None, _without_fields, gone=gone) or not run:
             return set()
         if gone:
             self.departed[place] = Seen(_without_fields(obj))
             while len(self.departed) > MAX_DEPARTED:
                 del self.departed[next(iter(self.departed))]
+        if verifier is not None:
+            return {Key(Kind.VERIFIER_RUN, place[0], verifier)}
         return {Key(Kind.TASK_RUN, place[0], run), *self._verifiers_of((place[0], run))}
 
     def _take(
@@ -220,6 +223,12 @@ class Watch:
 
 def _place(obj: Mapping[str, Any]) -> Place:
     return obj["metadata"]["namespace"], obj["metadata"]["name"]
+
+
+def _verifier_of(pod: Mapping[str, Any]) -> str | None:
+    """The VerifierRun whose own sandbox this pod is; None: it is an agent's."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return next((o["name"] for o in owners if o.get("controller") and o.get("kind") == Kind.VERIFIER_RUN), None)
 
 
 def _same_spec(before: Object, obj: Object) -> bool:

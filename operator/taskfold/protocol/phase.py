@@ -8,9 +8,50 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 from taskfold.protocol import PROTOCOL, values
+from taskfold.protocol.prepare import (
+    CheckUser,
+    Directory,
+    Move,
+    PrepareOp,
+    Remove,
+    Reset,
+    Restore,
+    Tools,
+    Unpack,
+    User,
+    UserNamespace,
+    Write,
+)
+
+__all__ = [
+    "BackgroundEnd",
+    "Check",
+    "CheckUser",
+    "Directory",
+    "FileState",
+    "Move",
+    "Output",
+    "PhaseRequest",
+    "PhaseResult",
+    "PrepareOp",
+    "ProtocolError",
+    "Read",
+    "ReadFile",
+    "Remove",
+    "Reset",
+    "Restore",
+    "Run",
+    "RunResult",
+    "Tools",
+    "Unpack",
+    "User",
+    "UserNamespace",
+    "Write",
+    "parse_result",
+]
 
 HEAD_BYTES = 10 * 1024 * 1024
 TAIL_BYTES = 10 * 1024 * 1024
@@ -20,163 +61,6 @@ INLINE_BYTES = 4096
 
 class ProtocolError(ValueError):
     """The helper answered something that is not the protocol."""
-
-
-@dataclass(frozen=True)
-class User:
-    """Who a program runs as: by name (looked up in the sandbox) or by number; `group` is a name, `gid` a number."""
-
-    name: str | None = None
-    uid: int | None = None
-    gid: int | None = None
-    groups: tuple[int, ...] | None = None
-    group: str | None = None
-
-    def to_wire(self) -> dict[str, Any]:
-        wire: dict[str, Any] = {"uid": self.uid} if self.name is None else {"name": self.name}
-        if self.group is not None:
-            wire["group"] = self.group
-        if self.gid is not None:
-            wire["gid"] = self.gid
-        if self.groups is not None:
-            wire["groups"] = list(self.groups)
-        return wire
-
-
-@dataclass(frozen=True)
-class Tools:
-    """The sandbox must have these programs on its PATH."""
-
-    names: tuple[str, ...]
-    required: bool = False
-
-    def to_wire(self) -> dict[str, Any]:
-        return {"op": "tools", "names": list(self.names), "required": self.required}
-
-
-@dataclass(frozen=True)
-class CheckUser:
-    """The sandbox must know the names of this user and of its group."""
-
-    user: User
-    required: bool = True
-
-    def to_wire(self) -> dict[str, Any]:
-        return {"op": "user", **self.user.to_wire(), "required": self.required}
-
-
-@dataclass(frozen=True)
-class UserNamespace:
-    """The sandbox must be in a user namespace that does not map all users: the proof of the profile userns."""
-
-    def to_wire(self) -> dict[str, Any]:
-        return {"op": "userNamespace"}
-
-
-@dataclass(frozen=True)
-class Reset:
-    """Empty a folder that belongs to housekeeping; `keep` names top-level regular files that stay."""
-
-    path: str
-    keep: tuple[str, ...] = ()
-
-    def to_wire(self) -> dict[str, Any]:
-        return {"op": "reset", "path": self.path, "keep": list(self.keep)}
-
-
-@dataclass(frozen=True)
-class Remove:
-    """Nothing may be at a path of housekeeping's; whatever is there goes."""
-
-    path: str
-
-    def to_wire(self) -> dict[str, Any]:
-        return {"op": "remove", "path": self.path}
-
-
-@dataclass(frozen=True)
-class Directory:
-    """A folder must exist. `existing`: `keep` leaves mode and owner of one that is there, `own` sets them.
-
-    `links`: `replace` puts folders where links or files are in the way, for housekeeping's own paths; `follow` goes
-    where the image's links lead and removes nothing (a file in the way fails the phase with `Prepare`), for paths
-    of the image before anything untrusted has run.
-    """
-
-    path: str
-    mode: str = "0755"
-    user: User | None = None
-    existing: Literal["keep", "own"] = "own"
-    links: Literal["replace", "follow"] = "replace"
-
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "op": "directory",
-            "path": self.path,
-            "mode": self.mode,
-            "user": self.user.to_wire() if self.user else None,
-            "existing": self.existing,
-            "links": self.links,
-        }
-
-
-@dataclass(frozen=True)
-class Move:
-    """Rename what lies in `path` into the folder `to`, root's alone; `keep` as of a `Reset`. Best effort: `error`."""
-
-    path: str
-    to: str
-    keep: tuple[str, ...] = ()
-
-    def to_wire(self) -> dict[str, Any]:
-        return {"op": "move", "path": self.path, "to": self.to, "keep": list(self.keep)}
-
-
-@dataclass(frozen=True)
-class Unpack:
-    """Take the next archive of the payload and unpack it below `path`.
-
-    `user`: whose the files and the folders made for them are; None: root's. `links`: `follow` goes where links of
-    root's lead and fails with `Prepare` at any other; an empty path is the image's own working directory then.
-    """
-
-    path: str
-    digest: str | None = None
-    max_bytes: int = 4 * 1024**3
-    max_entries: int = 200_000
-    file_mode: Literal["normalise", "keep"] = "normalise"
-    user: User | None = None
-    links: Literal["replace", "follow"] = "replace"
-
-    def to_wire(self) -> dict[str, Any]:
-        more: dict[str, Any] = {"user": self.user.to_wire()} if self.user is not None else {}
-        if self.links != "replace":
-            more["links"] = self.links
-        return {
-            **more,
-            "op": "unpack",
-            "path": self.path,
-            "digest": self.digest,
-            "maxBytes": self.max_bytes,
-            "maxEntries": self.max_entries,
-            "fileMode": self.file_mode,
-        }
-
-
-@dataclass(frozen=True)
-class Write:
-    """Write one small file."""
-
-    path: str
-    content: bytes
-    mode: str = "0644"
-
-    def to_wire(self) -> dict[str, Any]:
-        encoded = base64.b64encode(self.content).decode("ascii")
-        return {"op": "write", "path": self.path, "mode": self.mode, "base64": encoded}
-
-
-PrepareOp = Tools | CheckUser | UserNamespace | Reset | Remove | Directory | Move | Unpack | Write
 
 
 @dataclass(frozen=True)
@@ -275,7 +159,7 @@ class Read:
 
 @dataclass(frozen=True)
 class PhaseRequest:
-    """Everything one phase asks for; one archive of payload follows for each `Unpack`."""
+    """Everything one phase asks for; one archive of payload follows for each `Unpack` and `Restore`."""
 
     nonce: str
     phase: str
@@ -384,7 +268,7 @@ class PhaseResult:
     @property
     def upload_seconds(self) -> float | None:
         """How long its archives took, from the request for each to its last file; None: it had none."""
-        took = [op["seconds"] for op in self.prepared if op.get("op") == "unpack" and "seconds" in op]
+        took = [op["seconds"] for op in self.prepared if op.get("op") in ("unpack", "restore") and "seconds" in op]
         return sum(values.finite(each) for each in took) if took else None
 
     def dropped(self) -> tuple[str, ...]:

@@ -1,0 +1,72 @@
+"""A VerifierRun that somebody made to grade a complete TaskRun again, from the artifacts that it left (C36).
+
+Guarantees: the agent does not work again; what was not graded from artifacts, or whose artifacts are not all kept, is
+refused, unless `force` is set, and then the verdict says so.
+"""
+
+from taskfold.api.phases import Phase
+from taskfold.api.reasons import Reason
+from taskfold.api.status import Admitted, Mode, VerifierStatus
+from taskfold.decide import pod as pods
+from taskfold.decide import separate, verdicts
+from taskfold.decide import status as to
+from taskfold.decide.plan import Note, Plan
+from taskfold.decide.world import VerifierWorld
+
+LOOK_SECONDS = 30.0
+
+
+def admit(world: VerifierWorld) -> Plan:
+    """The first step of a VerifierRun that stands alone."""
+    run, spec = world.run, world.verifier.spec
+    if run is None:
+        raise ValueError("grades no run")
+    if spec.mode is Mode.SHARED:
+        text = "spec.mode shared needs the agent's live sandbox, which a complete run no longer has. Write separate."
+        return verdicts.fail(world, Reason.NOT_GRADABLE, text)
+    if not run.status.complete:
+        return Plan(note=Note(Reason.AWAITING_RUN, f"TaskRun {run.metadata.name}"), again=LOOK_SECONDS)
+    why = _refusal(world)
+    if why is not None:
+        return verdicts.fail(world, Reason.NOT_GRADABLE, why)
+    digest = run.status.admitted.task_digest if run.status.admitted is not None else None
+    status = world.verifier.status.model_copy(
+        update={
+            "admitted": Admitted(spec_digest=world.spec_digest, task_digest=digest),
+            "start_time": to.stamp(world.now),
+            "verifier": VerifierStatus(mode=Mode.SEPARATE),
+        }
+    )
+    return separate.admitted(world, to.warned(status, _forced(world)), Phase.QUEUED)
+
+
+def _refusal(world: VerifierWorld) -> str | None:
+    """Why the run cannot be graded again; None: it can."""
+    if world.task is None or world.own is None:
+        return "the task's folder is not kept any more, or has no image for a separate verifier"
+    if world.manifest is None:
+        return "no artifacts of the run are kept"
+    pod = separate.agent_pod(world)
+    if pod is not None and not pods.stopped(pod):  # C32, and it is not ours to delete
+        return f"the agent's pod {pod.name} still runs, as spec.podRetention has it. Delete it first"
+    doubts = _doubts(world)
+    return f"{'; '.join(doubts)}. Set spec.force to grade it nevertheless." if doubts and not _force(world) else None
+
+
+def _doubts(world: VerifierWorld) -> list[str]:
+    found = []
+    graded = world.run.status.verifier if world.run is not None else None
+    if graded is None or graded.mode is Mode.SHARED:
+        found.append("the run was graded in the agent's live sandbox, or not at all; only its artifacts are left")
+    lost = world.manifest.lost if world.manifest is not None else ()
+    found += [f"artifact {entry.source} was not kept: {entry.reason}" for entry in lost]
+    return found
+
+
+def _force(world: VerifierWorld) -> bool:
+    return world.verifier.spec.force
+
+
+def _forced(world: VerifierWorld) -> list[str]:
+    """What a verdict that was forced says about itself."""
+    return [f"forced: {doubt}" for doubt in _doubts(world)]
