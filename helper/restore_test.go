@@ -12,6 +12,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -81,6 +82,9 @@ func TestRestoreOfAHostileFolder(t *testing.T) {
 			}
 			if err == nil && (result.SkippedCount != c.left || result.Entries != int64(len(c.entries))) {
 				t.Errorf("%+v", result)
+			}
+			if impossible := name == "numbers"; err == nil && (result.Owners == 1) != impossible {
+				t.Errorf("%d owners are not kept", result.Owners)
 			}
 			names, _ := os.ReadDir(root)
 			content, _ := os.ReadFile(root + "/victim")
@@ -209,7 +213,7 @@ func TestRestorePlaces(t *testing.T) {
 	must(t, os.MkdirAll(root+"/opt/app", 0o755))
 	must(t, os.MkdirAll(root+"/tests", 0o755))
 	for path, target := range map[string]string{
-		"/app": "opt/app", "/app/t": root + "/tests", "/up": "opt/../tests", "/v": "logs", "/loop": "loop", "/late": "none/yet",
+		"/app": "opt/app", "/opt/app/t": root + "/tests", "/up": "opt/../tests", "/v": "logs", "/loop": "loop", "/late": "none/yet",
 	} {
 		must(t, os.Symlink(target, root+path))
 	}
@@ -418,5 +422,56 @@ func TestRestoreRemembersNothingOfWhatItBrought(t *testing.T) {
 	must(t, x.all(tar.NewReader(bytes.NewReader(tarOf(t, many...)))))
 	if len(x.files) != 0 || len(x.closed) != 0 || cap(x.open) > 2 || x.skipped.SkippedCount != 0 {
 		t.Fatal(len(x.files), len(x.closed), cap(x.open), x.skipped)
+	}
+}
+
+func FuzzRestore(f *testing.F) {
+	f.Add(tarOf(f, folder("./", 0o700), reg("a/b", "x", 0o600), link(tar.TypeSymlink, "a/l", "b"), link(tar.TypeLink, "h", "a/b")))
+	f.Add(tarOf(f, link(tar.TypeSymlink, "l", "."), reg("l/x", strings.Repeat("\x00", 9000), 0o4600)))
+	f.Add(tarOf(f, folder("d", 0), folder("d/e", 0o1777), reg("d", "", 0o600)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		root := t.TempDir()
+		must(t, os.WriteFile(root+"/victim", []byte("precious"), 0o600))
+		for _, kind := range []string{typeFile, typeDirectory} {
+			restoring(root).framed(root+"/in", kind, data, 1)
+			names, _ := os.ReadDir(root)
+			if content, _ := os.ReadFile(root + "/victim"); string(content) != "precious" || len(names) > 2 {
+				t.Fatal(kind, names)
+			}
+			filepath.Walk(root+"/in", func(path string, info os.FileInfo, err error) error {
+				if err == nil && info.Mode()&(os.ModeDevice|os.ModeNamedPipe|os.ModeSetuid|os.ModeSetgid) != 0 {
+					t.Fatal(path, info.Mode())
+				}
+				if target, err := filepath.EvalSymlinks(path); err == nil && !strings.HasPrefix(target, root+"/in") {
+					t.Fatal(path, "leads to", target)
+				}
+				return nil
+			})
+		}
+	})
+}
+
+func TestOwnersThatAUserNamespaceHasNotBecomeOurs(t *testing.T) {
+	if os.Getenv("TASKFOLD_TEST_INSIDE") == "" {
+		inside := exec.Command("unshare", "--user", "--map-root-user", os.Args[0], "-test.run", "^"+t.Name()+"$")
+		inside.Env = append(os.Environ(), "TASKFOLD_TEST_INSIDE=1")
+		output, err := inside.CombinedOutput()
+		if strings.Contains(string(output), "unshare") {
+			t.Skipf("needs the right to make a user namespace: %s", output)
+		}
+		if err != nil {
+			t.Fatalf("%v: %s", err, output)
+		}
+		return
+	}
+	root := t.TempDir()
+	data := tarOf(t, entry{tar.Header{Typeflag: tar.TypeReg, Name: "f", Uid: 7, Gid: 7, Mode: 0o751}, ""},
+		entry{tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: "f", Uid: 7, Gid: 7}, ""}, reg("ours", "", 0o600))
+	result, err := restoring(root).framed(root+"/there", typeDirectory, data, 3)
+	must(t, err)
+	info, err := os.Lstat(root + "/there/f")
+	must(t, err)
+	if stat := info.Sys().(*syscall.Stat_t); result.Owners != 2 || info.Mode() != 0o751 || stat.Uid != 0 {
+		t.Fatalf("%+v %v %d", result, info.Mode(), stat.Uid)
 	}
 }

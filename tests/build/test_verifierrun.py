@@ -53,6 +53,8 @@ def test_the_operator_takes_its_own_manifest(mode):
 
 def test_the_rules_of_the_runs_pod_are_those_of_the_verifiers_own():
     options = {"pod": {"nodeSelector": {"a": "b"}}, "security": {"profile": "restricted"}}
-    assert options.items() <= made(Mode.SEPARATE, **options)["spec"].items()
-    shared = made(Mode.SHARED, **options)["spec"]
-    assert not {"pod", "security"} & set(shared), "there is no other pod"
+    spec = VerifierRun.parse(made(Mode.SEPARATE, **options)).spec
+    assert spec.pod is not None
+    assert spec.security is not None
+    assert (spec.pod.node_selector, spec.security.profile) == ({"a": "b"}, "restricted")
+    assert not {"pod", "security"} & set(made(Mode.SHARED, **options)["spec"]), "there is no other pod"

@@ -52,6 +52,11 @@ class Helm:
         command = [self._program, *arguments]
         return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
 
+    def patiently(self, *arguments: str, stdin: str | None = None) -> Completed:
+        """One that waits for pods."""
+        command = [self._program, *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=180, check=False)
+
     def text(self, namespace: str, values: dict[str, Any] | None = None, only: str = "") -> str:
         """The rendered manifests of release `taskfold`; `only`: of one template."""
         chosen = ["--show-only", f"templates/{only}.yaml"] if only else []

@@ -6,7 +6,9 @@ by a watch or a GET. A run that is told to cancel goes on with `on_cancel`.
 
 import asyncio
 import contextlib
+import hashlib
 import json
+import re
 import threading
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
@@ -25,6 +27,7 @@ Json = dict[str, Any]
 RUNS = "/apis/taskfold.dev/v1alpha1/namespaces/{namespace}/taskruns"
 MAPS = "/api/v1/namespaces/{namespace}/configmaps"
 PODS = "/api/v1/namespaces/{namespace}/pods"
+RESULTS = "/apis/results.taskfold.dev/v1alpha1/namespaces/{namespace}/{resource:taskruns|verifierruns}/{name}"
 STORE = "default/ns/uid-1/1/"
 
 
@@ -78,6 +81,8 @@ class FakeCluster:
     delete_at_end: bool = False
     pods: dict[str, Json] = field(default_factory=dict)
     runs: dict[str, Json] = field(default_factory=dict)
+    kept: dict[str, bytes] | None = None
+    """Stored objects by key, and `files` and `log`, the answers of the results API. None: there is no such API."""
     maps: dict[str, Json] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     script: fake_exec.Script = fake_exec.succeed
@@ -106,6 +111,13 @@ class FakeCluster:
         seen = json.loads(json.dumps(run))
         self._advance(run)
         return web.json_response(seen)
+
+    async def get_verifier(self, request: web.Request) -> web.Response:
+        """One for every run, as the operator names them."""
+        name, _, suffix = request.match_info["name"].partition("-1-verify")
+        if name not in self.runs or not request.match_info["name"].endswith("-1-verify"):
+            return refusal(404, "NotFound", "no such VerifierRun", name=name + suffix)
+        return web.json_response({**self.runs[name], "metadata": {**self.runs[name]["metadata"], "uid": "uid-v"}})
 
     async def patch_run(self, request: web.Request) -> web.Response:
         run = self.runs.get(request.match_info["name"])
@@ -159,6 +171,20 @@ class FakeCluster:
             return refusal(404, "NotFound", f'pods "{name}" not found', name=name)
         return web.json_response(self.pods[name])
 
+    async def results(self, request: web.Request) -> web.Response:
+        key = request.match_info["key"]
+        self.calls.append(f"{key}?{request.query_string}")
+        if self.kept is None:
+            return refusal(404, "NotFound", "the server could not find the requested resource")
+        content = self.kept.get(key.removeprefix("files/") if key != "files" else key)
+        if content is None:
+            return refusal(409, "Conflict", "not finished. Wait for it", group="results.taskfold.dev")
+        headers = {"ETag": f'"sha256-{hashlib.sha256(content).hexdigest()}"'}
+        if match := re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("Range", "")):
+            part = content[int(match[1]) : int(match[2]) + 1]
+            return web.Response(body=part, status=206, headers=headers)
+        return web.Response(body=content, headers=headers)
+
     async def exec(self, request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse(protocols=(execs.V5,), max_msg_size=0)
         await socket.prepare(request)
@@ -208,7 +234,9 @@ def serving(cluster: FakeCluster) -> Iterator[FakeCluster]:
     app.router.add_patch(MAPS + "/{name}", cluster.patch_map)
     app.router.add_delete(MAPS + "/{name}", cluster.delete_map)
     app.router.add_get(PODS + "/{name}", cluster.get_pod)
+    app.router.add_get(RUNS.replace("taskruns", "verifierruns") + "/{name}", cluster.get_verifier)
     app.router.add_get(PODS + "/{name}/exec", cluster.exec)
+    app.router.add_get(RESULTS + "/{key:.+}", cluster.results)
     loop, ready = asyncio.new_event_loop(), threading.Event()
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
 

@@ -15,7 +15,8 @@ from taskfold.build import result
 from taskfold.cli import exits, reasons
 
 from .conftest import ROOT, SCHEMA, document
-from .fakes import FakeCluster, judged
+from .fakes import RUNNING, FakeCluster, going, judged
+from .test_results import ROW, index
 
 CLI = (ROOT / "docs/reference/cli.md").read_text()
 RESULT = (ROOT / "docs/reference/result.md").read_text()
@@ -38,12 +39,17 @@ def path(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_every_example_runs(line: str, cluster: FakeCluster, path: str) -> None:
+def test_every_example_runs(line: str, cluster: FakeCluster, path: str, tmp_path: Path) -> None:
     if shutil.which("taskfold", path=path) is None:
         pytest.fail("the package is not installed: pip install -e .")
-    if line.startswith("taskfold logs"):
-        cluster.have("gone-run", judged("1", complete=True, attempts=[{"number": 1, "podName": "p", "podUID": "u"}]))
-        line = line.replace("logs my-run", "logs gone-run || [ $? = 2 ]")
+    if line.startswith(("taskfold logs", "taskfold results")):
+        cluster.have("my-run", judged("1", complete=True, attempts=[{"number": 1, "podName": "p", "podUID": "u"}]))
+        cluster.have("gone-run", going("Failed", "PodRejected"))
+        cluster.have("going-run", RUNNING)
+        cluster.kept = (
+            {} if "going-run" in line else {"files": index(("row.json", ROW)), "row.json": ROW, "log": b"text"}
+        )
+        line = line.replace("results/my-run", str(tmp_path))
     code = int(match[1]) if (match := EXIT.search(line)) else 0
     command = ["bash", "-o", "pipefail", "-c", EXIT.sub("", line)]
     environment = os.environ | {"PATH": path}
@@ -54,7 +60,7 @@ def test_every_example_runs(line: str, cluster: FakeCluster, path: str) -> None:
 
 
 def test_examples_of_all_commands_are_there() -> None:
-    assert {line.split()[1] for line in COMMANDS} == {"run", "render", "lint", "logs", "conformance"}
+    assert {line.split()[1] for line in COMMANDS} == {"run", "render", "lint", "logs", "results", "conformance"}
 
 
 def test_the_exit_codes_are_those_of_the_code() -> None:

@@ -84,7 +84,7 @@ def test_a_gone_pod_says_why_and_where_the_files_are(cli: Cli, cluster: FakeClus
     result = cli("logs", "r")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "spec.podRetention is Never (`taskfold run --keep` keeps the pod)" in result.stderr
-    assert "Its files: default/ns/uid-1/1/files.tar in the operator's store." in result.stderr
+    assert "Its files: below default/ns/uid-1/1/ in the operator's store." in result.stderr
 
 
 @pytest.mark.parametrize("found", [None, pod(uid="another")])

@@ -155,7 +155,7 @@ def test_text_prints_the_reward_at_the_verdict_and_progress_on_stderr(
     result = cli("run", write())
     assert result.stdout == "reward: 1\n"
     assert result.exit_code == 0
-    for word in ("created in namespace ns", "Seeding  PodStarting", "Running  AgentRunning", "files.tar"):
+    for word in ("created in namespace ns", "Seeding  PodStarting", "Running  AgentRunning", "taskfold results "):
         assert word in result.stderr
 
 

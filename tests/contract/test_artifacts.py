@@ -76,7 +76,7 @@ def test_a_relative_source_that_becomes_a_protected_path_is_refused(workdir):
 )  # fmt: skip
 def test_a_protected_source_is_refused(source):
     error = refusal(toml(f'artifacts = ["{source}"]'))
-    assert (error.file, error.field, error.unsupported) == ("task.toml", "artifacts[0]", False)
+    assert (error.file, error.field, error.unsupported) == ("task.toml", "artifacts[0].source", False)
     assert error.remedy.endswith(".")
 
 
@@ -148,6 +148,8 @@ def test_a_run_may_declare_the_folder_that_is_always_taken():
         (Asked("/a", "../b"), "spec.artifacts[1].destination"),
         (Asked("/a", "manifest.json"), "spec.artifacts[1].destination"),
         (Asked("/a", exclude=("a\0b",)), "spec.artifacts[1].exclude[0]"),
+        (Asked("/a", exclude=("x" * 1025,)), "spec.artifacts[1].exclude[0]"),
+        (Asked("/a", exclude=("x",) * 257), "spec.artifacts[1].exclude"),
     ],
 )
 def test_what_a_run_may_not_take_is_refused_as_the_runs(asked, field):
@@ -223,9 +225,11 @@ def test_kept_places_are_disjoint_and_every_other_one_lost_to_an_earlier(entries
         assert winner in claims.kept
         one, other = f"{skipped.destination}/", f"{winner.destination}/"
         assert one.startswith(other) or other.startswith(one)
-    for each in claims.kept:
-        before = entries[: next(index for index, entry in enumerate(entries) if entry is each)]
-        assert not any(f"{each.destination}/".startswith(f"{one.destination}/") for one in before)
+        assert any(each is winner for each in entries[: _index(entries, skipped)])
+
+
+def _index(entries, one):
+    return next(index for index, entry in enumerate(entries) if entry is one)
 
 
 PIECES = st.lists(

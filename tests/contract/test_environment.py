@@ -153,6 +153,7 @@ def test_the_tables_of_steps_and_of_a_separate_verifier_are_looked_at_too():
             "steps": [
                 {"name": "one"},
                 {"name": "two", "verifier": {"env": {"B": "${JUDGE}", "C": "${NOWHERE}", "D": "${HOST}"}}},
+                {"name": "three", "verifier": {"environment": {"env": {"E": "${JUDGE}", "F": "${HOST}"}}}},
             ],
         }
     )
@@ -161,7 +162,14 @@ def test_the_tables_of_steps_and_of_a_separate_verifier_are_looked_at_too():
     assert caught.value.missing == {
         "verifier.environment.env.A": "JUDGE",  # a secret fills the tables of verifiers, not of sandboxes
         "steps[1].verifier.env.C": "NOWHERE",
+        "steps[2].verifier.environment.env.E": "JUDGE",
     }
+
+
+def test_an_environment_that_no_sandbox_is_made_of_need_not_be_filled():
+    steps = [{"name": "a", "verifier": {"environment_mode": "shared"}}, {"name": "b", "verifier": {"environment": {}}}]
+    task = TaskToml.model_validate({"verifier": {"environment": {"env": {"A": "${NOWHERE}"}}}, "steps": steps})
+    assert environment.resolve_task(task, {}).sandbox == {}
 
 
 LONGEST = environment.MAX_VARIABLE - len("A=") - 1

@@ -6,18 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.decide import worlds
+from tests.decide import apart, worlds
 
 from taskfold import protocol
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
-from taskfold.api.status import Stage, StepStatus
+from taskfold.api.status import Mode, Stage, StepStatus, VerifierStatus
 from taskfold.api.taskrun import TaskRunStatus
+from taskfold.api.verifierrun import VerifierRunStatus
 from taskfold.decide import pod as pods
 from taskfold.decide import starts, taskrun, verdicts, verifierrun
 from taskfold.decide.losses import Cause
 from taskfold.decide.plan import Plan
-from taskfold.decide.world import PhaseActive, PhaseRefused, PhaseUnreached
+from taskfold.decide.world import CopyFailed, PhaseActive, PhaseRefused, PhaseUnreached
 from taskfold.protocol.phase import FileState
 
 Lost = pods.PodView | None
@@ -199,6 +200,21 @@ def graded(spec: Mapping[str, Any], attempt: int, *, since: float = 5.0, **chang
     return taskrun.decide(worlds.world(status, verifier=verifier, **spec))
 
 
+def graded_apart(spec: Mapping[str, Any], attempt: int, status: VerifierRunStatus, **changes: Any) -> Plan:
+    """What the run makes of a separate verification that is lost in this world. Its own ending is still to come."""
+    own = VerifierStatus(mode=Mode.SEPARATE, name=worlds.VERIFIER, uid=worlds.VERIFIER_UID)
+    handed_over = in_attempt(worlds.handed_over(verifier=own), attempt)
+    run = worlds.run(handed_over, **spec)
+    plan = verifierrun.decide(apart.world(status, **({"run": run} | changes)))
+    assert plan.status is not None
+    assert (plan.status.phase, plan.status.masked, plan.status.complete) == (Phase.MASKED, True, False), plan.status
+    verifier = worlds.verifier(mode="separate").model_copy(update={"status": plan.status})
+    return taskrun.decide(worlds.world(handed_over, verifier=verifier, **spec))
+
+
+NOT_COPIED = CopyFailed(Reason.TRANSFER_FAILED.value, "no route", 3.0, worlds.SETTINGS.limits.artifact_seconds + 1)
+
+
 def _reported(report: Any, **more: Any) -> Callable[[Mapping[str, Any], int], Plan]:
     return lambda spec, attempt: graded(spec, attempt, phases={worlds.VERIFY: report}, **more)
 
@@ -345,6 +361,21 @@ AT_WORK: dict[str, tuple[Cause, Stage, Callable[[Mapping[str, Any], int], Plan]]
         Cause.NOT_COPIED,
         Stage.VERIFICATION,
         _tested(worlds.program("test"), files={verdicts.REWARD_TXT: FileState.UNREADABLE}),
+    ),
+    "artifacts that cannot be copied out": (
+        Cause.NOT_EXPORTED,
+        Stage.VERIFICATION,
+        lambda spec, attempt: graded_apart(spec, attempt, apart.closing(), copy=NOT_COPIED),
+    ),
+    "an agent's pod that does not stop": (
+        Cause.AGENT_NOT_STOPPED,
+        Stage.VERIFICATION,
+        lambda spec, attempt: graded_apart(
+            spec,
+            attempt,
+            apart.placed(Phase.QUEUED, agent_stopped_time=None),
+            pod=apart.deleting_agent(worlds.SETTINGS.limits.stop_seconds + 1),
+        ),
     ),
     "VerifierRun deleted": (Cause.VERIFIER_RUN_DELETED, Stage.VERIFICATION, _verifier_deleted),
     "VerifierRun refused": (Cause.VERIFIER_RUN_REFUSED, Stage.VERIFICATION, _verifier_refused),

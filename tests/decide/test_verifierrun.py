@@ -77,13 +77,13 @@ ENDS = {
     "spec changed": (worlds.verifying(), {"spec_digest": "sha256:other"}, Phase.FAILED, "SpecChanged"),
     "cancelled": (worlds.verifying(), {"cancel": True}, Phase.CANCELLED, "Cancelled"),
     "cancelled before admission": (None, {"cancel": True}, Phase.CANCELLED, "Cancelled"),
-    "unsupported field": (None, {"mode": "separate"}, Phase.FAILED, "UnsupportedField"),
+    "unsupported field": (None, {"network": {"mode": "no-network"}}, Phase.FAILED, "UnsupportedField"),
     "no such run": (None, {"run": None}, Phase.FAILED, "SourceNotFound"),
     "the run of an older object": (
         None,
         {"source": {"runRef": {"name": worlds.NAME, "uid": "older"}}},
         Phase.FAILED,
-        "UnsupportedField",  # not made for that run: a regrade
+        "SourceNotFound",
     ),
     "the run was made anew": (
         worlds.verifying(),

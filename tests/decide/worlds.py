@@ -29,6 +29,7 @@ from taskfold.api.status import (
 from taskfold.api.taskrun import TaskRun, TaskRunStatus
 from taskfold.api.verifierrun import VerifierRun, VerifierRunStatus
 from taskfold.contract import loader
+from taskfold.contract import steps as turns
 from taskfold.contract import task as tasks
 from taskfold.contract.folder import MemoryFolder
 from taskfold.decide import pod as pods
@@ -84,6 +85,13 @@ def stepped(*lines: str, tables: Mapping[str, str] | None = None) -> tasks.Task:
     steps = [f'[[steps]]\nname = "{name}"\n{(tables or {}).get(name, "")}' for name in STEPS]
     files = {f"steps/{name}/{path}": "x\n" for name in STEPS for path in ("instruction.md", "solution/solve.sh")}
     return task(*lines, *steps, files=files)
+
+
+def turn_of(whole: tasks.Task, name: str) -> tasks.Task:
+    """The turn of one of its steps."""
+    turn = turns.named(whole, name)
+    assert turn is not None
+    return turn
 
 
 # -- TaskRuns ------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from aiohttp import WSMsgType, test_utils, web
@@ -241,7 +242,9 @@ def modelled(box: boxes.Container) -> Script:
     return script
 
 
-def process(remote_argv: Callable[[list[str]], list[str]] = lambda argv: argv, chunk: int = 32 * 1024) -> Script:
+def process(
+    remote_argv: Callable[[list[str]], list[str]] = lambda argv: argv, chunk: int = 32 * 1024, cwd: Path | None = None
+) -> Script:
     """Run argv as a local process, as a kubelet would: stdin with half close, output in messages of `chunk`
     bytes.
     """
@@ -249,7 +252,7 @@ def process(remote_argv: Callable[[list[str]], list[str]] = lambda argv: argv, c
     async def script(remote: Remote) -> None:
         pipe = asyncio.subprocess.PIPE
         child = await asyncio.create_subprocess_exec(
-            *remote_argv(remote.argv), stdin=pipe, stdout=pipe, stderr=pipe, limit=1 << 20
+            *remote_argv(remote.argv), stdin=pipe, stdout=pipe, stderr=pipe, limit=1 << 20, cwd=cwd
         )
         assert child.stdin is not None
 

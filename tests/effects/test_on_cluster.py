@@ -95,6 +95,11 @@ async def pin(client: api.Client) -> AsyncIterator[execs.PodPin]:
 
 @pytest.fixture
 async def box(client: api.Client, pin: execs.PodPin, helper: Path) -> sandbox.Sandbox:
+    return await installed(client, pin, helper)
+
+
+async def installed(client: api.Client, pin: execs.PodPin, helper: Path) -> sandbox.Sandbox:
+    """The sandbox of a pod that waits for its helper."""
     exec_ = execs.Exec(client)
     script = "cat > /.taskfold/new && chmod 755 /.taskfold/new && mv /.taskfold/new /.taskfold/helper"
     done = await exec_.run(pin, ["sh", "-c", script], stdin=helper.read_bytes())
@@ -284,6 +289,56 @@ async def test_ten_thousand_small_files(box: sandbox.Sandbox, tmp_path: Path) ->
     for name, (content, executable) in files.items():
         assert (tmp_path / name).read_bytes() == content
         assert bool((tmp_path / name).stat().st_mode & 0o100) == executable
+
+
+PLANT = r"""set -eu; umask 022; mkdir -p /data/t/a/b; cd /data/t
+printf 1 > "$(printf 'a/new\nline')"; printf 2 > "$(printf 'a/\377\376')"; printf 3 > "$(printf 'a/\001"\\')"
+printf 4 > "$(head -c 255 /dev/zero | tr '\0' n)"; : > a/b/empty; head -c 3000000 /dev/urandom > a/random
+truncate -s 500M sparse; printf end >> sparse; printf x > a/suid; chmod 6755 a/suid; chown 1234:4321 a/suid
+ln a/random a/b/hard; ln -s ../random a/b/link; ln -s loop a/loop; ln -s /etc/passwd a/out; ln -s a/b "$(printf '\377')"
+mkfifo a/fifo; mknod a/null c 1 3; mkdir a/closed; echo x > a/closed/f; chmod 0 a/closed a/closed/f
+d=.; for i in $(seq 40); do d=$d/deep; done; mkdir -p $d; echo x > $d/f
+for i in $(seq 500); do echo $i > a/b/$i; done; echo '*.pyc' > a/b/x.pyc
+chmod 1777 a/b; touch -d @1000000000 a/suid a/b
+"""
+"""What an agent may leave behind. Links out, pipes and devices are what does not arrive; a setuid bit neither."""
+
+LOOK = r"""cd $1 && find . ! -type p ! -type c ! -path ./a/out ! -name '*.pyc' -printf '%p %y %m %U:%G %Ts %l %s\0' |
+    sed -z 's/\(a.suid f\) 6755/\1 755/; s/\( d [0-9: ]*\) [0-9]*$/\1/' | LC_ALL=C sort -z | sha256sum
+find . -type f ! -name '*.pyc' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum
+find . | wc -l; du -sk sparse | cut -f1
+"""
+"""Names, types, modes, owners, times, targets, sizes (but those of folders), and contents, each as one number."""
+
+
+async def test_a_hostile_tree_from_one_pod_to_another(
+    client: api.Client, box: sandbox.Sandbox, helper: Path, tmp_path: Path
+) -> None:
+    planted = await box._exec.run(box.pin, ["sh", "-c", PLANT])
+    assert planted.code == 0, planted
+    root = sandbox.Root("/data/t", ".", exclude=("*.pyc",))
+    there = await box.pack([root], sinks.ToFile(tmp_path / "t.tar"), **BOUNDS)
+    assert {(each.path, each.reason) for each in there.skipped} == {
+        ("/data/t/a/fifo", "special"),
+        ("/data/t/a/null", "special"),
+    }
+    other = await start(client, f"effects-{uuid.uuid4().hex[:8]}")
+    try:
+        second = await installed(client, other, helper)
+        restore = phases.Restore("/data/new/t", "directory", there.sha256, BOUNDS["max_bytes"], BOUNDS["max_entries"])
+        request = phases.PhaseRequest(sandbox.new_nonce(), "verify", [restore])
+        done = await second.run_phase(request, [transfer.from_archive(tmp_path / "t.tar")])
+        assert [each["path"] for each in done.prepared[0]["skipped"]] == ["a/out"]
+        assert done.prepared[0]["entries"] == there.entries
+        seen = [
+            (await one._exec.run(one.pin, ["sh", "-c", LOOK, "sh", folder])).stdout.decode().split()
+            for one, folder in ((box, "/data/t"), (second, "/data/new/t"))
+        ]
+    finally:
+        await remove(client, other)
+    (names, _, contents, _, many, _), (names_there, _, contents_there, _, many_there, blocks) = seen
+    assert (names, contents, int(many) - 4) == (names_there, contents_there, int(many_there))
+    assert int(blocks) < 1024, "a sparse file stays sparse"
 
 
 async def test_a_refused_copy_says_why(box: sandbox.Sandbox) -> None:

@@ -3,48 +3,24 @@ says.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import subprocess
 import tempfile
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.effects import fake_exec as fake
 from tests.effects.fake_exec import PIN, FakeCluster, Remote, serving
+from tests.effects.local_box import boxed
 
 from taskfold.contract import folder as folders
 from taskfold.effects import errors, frames, packed, sandbox, scrubbing, sinks, transfer
 from taskfold.protocol import phase as phases
 
 BOUNDS: dict[str, Any] = {"max_bytes": 1 << 32, "max_entries": 100_000}
-
-
-@contextlib.asynccontextmanager
-async def boxed(
-    helper: Path, *, chunk: int = 32 * 1024, cluster: FakeCluster | None = None
-) -> AsyncIterator[sandbox.Sandbox]:
-    """A sandbox whose 'container' is this machine, with a supervisor of its own."""
-    cluster = cluster or FakeCluster()
-    name = uuid.uuid4().hex
-    init = subprocess.Popen([helper, "init", "--name", name, "--allow-not-pid1", "--allow-inside"])
-
-    def local(argv: list[str]) -> list[str]:
-        options = ["--name", name, "--allow-not-pid1"] if argv[1] == "phase" else []
-        return [str(helper), *argv[1:], *options]
-
-    try:
-        cluster.script = fake.process(local, chunk)
-        async with serving(cluster) as (exec_, _):
-            yield sandbox.Sandbox(exec_, PIN)
-    finally:
-        init.terminate()
-        init.wait(60)
 
 
 def shell(script: str, out: Path, **more: object) -> phases.Run:

@@ -1,5 +1,6 @@
 """An operator's parts around a fake API server: a real store, watch, sources and snapshots, no cluster."""
 
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +15,7 @@ from taskfold.effects import store as stores
 from taskfold.effects.sandbox import new_nonce
 from taskfold.engine import parts
 from taskfold.engine.activities import Activities
+from taskfold.engine.copying import Copies
 from taskfold.engine.events import Events
 from taskfold.engine.image_users import ImageUsers
 from taskfold.engine.snapshots import Snapshots
@@ -75,7 +77,8 @@ class Operator:
         self.woken: list[Key] = []
         """By the start slots."""
         self.told: list[Key] = []
-        """By what was written."""
+        """By what was written, and by copies."""
+        self._copy_ended = asyncio.Event()
         client = cast("api.Client", self.client)
         self.starts = Starts(self.settings.concurrency.pod_starts, self.watch.starting, self.woken.append)
         self.parts = parts.Parts(
@@ -90,6 +93,7 @@ class Operator:
             sources=Sources(client, self.settings.secrets),
             watch=self.watch,
             activities=cast("Activities", self.phases),
+            copies=Copies(self._copied),
             starts=self.starts,
             events=Events(client),
             image_volumes=True,
@@ -97,6 +101,16 @@ class Operator:
             clock=lambda: datetime.now(UTC),
             nonce=new_nonce,
         )
+
+    def _copied(self, key: Key, delay: float) -> None:
+        self.told.append(key)
+        self._copy_ended.set()
+
+    async def copies_end(self) -> None:
+        """Wait for every copy that is under way."""
+        while len(self.parts.copies):
+            self._copy_ended.clear()
+            await self._copy_ended.wait()
 
     def create(self, **spec: Any) -> None:
         """Somebody applies a run."""

@@ -32,6 +32,7 @@ async def steps(operator, count, key=RUN):
     again = None
     for _ in range(count):
         again = await Reconciler(operator.parts).reconcile(key)
+        await operator.copies_end()
         operator.see()
     return again
 
@@ -499,6 +500,7 @@ async def test_an_ending_asks_for_a_pod_that_was_never_adopted(operator):
     for _ in range(5):
         operator.watch.pods.clear()
         await Reconciler(operator.parts).reconcile(RUN)
+        await operator.copies_end()
     assert ("pods", "team", POD) not in operator.client.objects
     assert operator.status["complete"]
 

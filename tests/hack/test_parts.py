@@ -158,3 +158,29 @@ def test_a_bridge_keeps_its_address_when_pods_come_and_go(pair: Tool) -> None:
 )
 def test_a_part_that_is_not_there_is_refused(pair: Tool, command: list[str], says: str) -> None:
     assert says in pair.run(*command, expect=1)
+
+
+@lifecycle
+def test_an_api_server_of_an_older_tree_gets_the_arguments_of_today(pair: Tool) -> None:
+    """As `up` finds it after an update: started with less, and without what the new arguments need."""
+    process = record(pair, "kube-apiserver")
+    today = process["launch"]["argv"]
+    process["launch"]["argv"] = [word for word in today if "requestheader" not in word and "proxy-client" not in word]
+    (pair.state / "processes/kube-apiserver.json").write_text(json.dumps(process))
+    pair.run("restart", "kube-apiserver")
+    older = record(pair, "kube-apiserver")
+    assert b"requestheader" not in command_line(older)
+    for path in (pair.state / "certificates").glob("front-proxy-*"):
+        path.unlink()
+    said = pair.run("up", "--nodes", "2")
+    assert "started anew, with the arguments of today: kube-apiserver" in said
+    newer = record(pair, "kube-apiserver")
+    assert newer["pid"] != older["pid"]
+    assert newer["launch"]["argv"] == today
+    published = pair.kubectl(
+        "-n", "kube-system", "get", "configmap", "extension-apiserver-authentication", "-o", "json"
+    )
+    authority = json.loads(published)["data"]["requestheader-client-ca-file"]
+    assert (pair.state / "certificates/front-proxy-ca.crt").read_text().strip() in authority
+    assert "started anew" not in pair.run("up", "--nodes", "2")
+    assert record(pair, "kube-apiserver") == newer

@@ -4,6 +4,7 @@ The helper refuses keys that it does not know (`decodeStrict`), so its structs i
 operator says and what the helper knows cannot drift apart unnoticed. `tests/effects` runs the real binary.
 """
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -42,6 +43,9 @@ OPERATIONS = {
     "directory, nobody's": phases.Directory("/logs/agent", "0777"),
     "directory, the image's": phases.Directory("/var/run/app", existing="keep", links="follow"),
     "unpack": phases.Unpack("/tests", "sha256:" + "1" * 64),
+    "reset, unless": phases.Reset("/tests", unless="/tests/test.sh"),
+    "unpack, unless": phases.Unpack("/tests", unless="/tests/test.sh"),
+    "restore": phases.Restore("/app/out", "directory", "1" * 64, 1 << 30, 1000),
     "write": phases.Write("/x", b"\x00\xff"),
 }
 RUN = phases.Run(
@@ -68,6 +72,12 @@ REQUEST = phases.PhaseRequest(
 
 
 # -- requests ------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_depends_on_a_file_unless_it_is_asked_for():
+    for plain in (phases.Reset("/tests"), phases.Unpack("/tests")):
+        assert "unless" not in plain.to_wire()
+        assert dataclasses.replace(plain, unless="/x").to_wire() == {**plain.to_wire(), "unless": "/x"}
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
@@ -165,6 +175,24 @@ def test_the_whole_request_word_for_word():
                 "maxBytes": 4 * 1024**3,
                 "maxEntries": 200_000,
                 "fileMode": "normalise",
+            },
+            {"op": "reset", "path": "/tests", "keep": [], "unless": "/tests/test.sh"},
+            {
+                "unless": "/tests/test.sh",
+                "op": "unpack",
+                "path": "/tests",
+                "digest": None,
+                "maxBytes": 4 * 1024**3,
+                "maxEntries": 200_000,
+                "fileMode": "normalise",
+            },
+            {
+                "op": "restore",
+                "path": "/app/out",
+                "type": "directory",
+                "digest": "1" * 64,
+                "maxBytes": 1 << 30,
+                "maxEntries": 1000,
             },
             {"op": "write", "path": "/x", "mode": "0644", "base64": "AP8="},
         ],

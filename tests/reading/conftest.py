@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import alone
 from tests.conformance import harness
 from tests.reading import scene, stored
 
@@ -19,6 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/reading/" in str(item.path) and "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
+            item.add_marker(pytest.mark.timeout(400))  # the API is registered once: modules wait for each other
 
 
 @pytest.fixture(scope="session")
@@ -40,13 +42,13 @@ def other_namespace(cluster: harness.Cluster) -> Iterator[str]:
     cluster.delete_namespace(name)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def operator(
     cluster: harness.Cluster, namespace: str, other_namespace: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[scene.Server]:
     """A server on this machine, aggregated by the cluster's API server."""
     inside, folder = scene.local_cluster(), tmp_path_factory.mktemp("operator")
-    names = ("DNS:localhost", "IP:127.0.0.1", f"DNS:reading.{namespace}.svc")
+    names = ("DNS:localhost", "IP:127.0.0.1", f"DNS:*.{namespace}.svc")
     certificate, key = scene.self_signed(folder, "serving", "reading", *names)
     port = scene.free_port()
     reading = {"enabled": True, "port": port, "certificate": str(certificate), "key": str(key)}
@@ -54,13 +56,13 @@ def operator(
     running.start()
     api = scene.Aggregated(cluster, namespace)
     try:
-        with scene.reached_from_inside(inside, port) as inner:
+        with alone.with_the(alone.RESULTS_API), scene.reached_from_inside(inside, port) as inner:
             api.register(certificate.read_bytes(), str(inside.control_address), inner)
             yield running
+            api.remove()
     except AssertionError as error:
         raise AssertionError(f"{error}\n{running.text()[-3000:]}") from None
     finally:
-        api.remove()
         running.stop()
 
 
@@ -77,7 +79,7 @@ def admin(people: scene.People, cluster: harness.Cluster) -> scene.Login:
 Finished = Callable[..., tuple[str, stored.Kept]]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def finished(cluster: harness.Cluster, namespace: str, operator: scene.Server) -> Finished:
     """`finished()`: the name of a run that is complete, and what is kept of it. `fill=None`: nothing yet."""
 
@@ -112,7 +114,7 @@ def set_status(cluster: harness.Cluster, namespace: str, name: str, status: dict
     )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def past(operator: scene.Server, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., scene.Login]:
     """`past(certificate)`: straight to the operator's port, past the API server."""
     import ssl  # noqa: PLC0415

@@ -150,7 +150,8 @@ class Aggregated:
     made: list[tuple[str, str]] = field(default_factory=list)
 
     def register(self, authority: bytes, address: str, port: int) -> None:
-        name = "reading"
+        """Lead the API here, whatever was registered before by a session that died."""
+        name = f"reading-{secrets.token_hex(3)}"
         meta = {"name": name, "namespace": self.namespace}
         service = {"metadata": meta, "spec": {"clusterIP": "None", "ports": [{"name": "https", "port": port}]}}
         self.cluster.core.create_namespaced_service(self.namespace, service)

@@ -22,15 +22,16 @@ LOGS = {
 
 
 def tar(files: Mapping[str, bytes]) -> bytes:
-    """An archive with these files, and a folder and a link that nobody may follow."""
+    """An archive with these files; with logs among them also a folder and a link that nobody may follow."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        folder = tarfile.TarInfo("logs/agent/folder.txt")
-        folder.type = tarfile.DIRTYPE
-        archive.addfile(folder)
-        link = tarfile.TarInfo("logs/agent/link.txt")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        archive.addfile(link)
+        if any(name.startswith("logs/") for name in files):
+            folder = tarfile.TarInfo("logs/agent/folder.txt")
+            folder.type = tarfile.DIRTYPE
+            archive.addfile(folder)
+            link = tarfile.TarInfo("logs/agent/link.txt")
+            link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            archive.addfile(link)
         for name, content in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(content)
@@ -67,7 +68,7 @@ class Kept:
         self._archives.append({**entry, "truncated": False, "skipped": []})
 
     def manifest(self, entries: Mapping[str, bytes | None], step: str | None = None) -> None:
-        """Declared artifacts by path: a tar, or None for what is missing."""
+        """Declared artifacts by path: a tar, or None for what is missing. With a dot in its name it is a file."""
         folder = f"steps/{step}/" if step else ""
         made = []
         for number, (path, content) in enumerate(entries.items()):
@@ -76,9 +77,8 @@ class Kept:
             if content is not None:
                 archive = artifacts.Archive(f"artifacts/{number}-abc.tar", len(content), sha256(content), 1)
                 self.put(folder + archive.key, content)
-                entry = artifacts.Entry(
-                    path, name, artifacts.Status.OK, type=artifacts.Type.DIRECTORY, path=path, archive=archive
-                )
+                kind = artifacts.Type.FILE if "." in name else artifacts.Type.DIRECTORY
+                entry = artifacts.Entry(path, name, artifacts.Status.OK, type=kind, path=path, archive=archive)
             made.append(entry)
         self.document(f"{folder}artifacts.json", artifacts.Manifest(tuple(made)).document())
         self._manifests.append({"step": step, "key": f"{folder}artifacts.json"})
@@ -97,6 +97,7 @@ def plain(store: Path, prefix: str, name: str) -> Kept:
     kept.document("row.json", {"schema": "taskfold.dev/result/v1", "name": name, "reward": 1.0})
     kept.document("rewards.json", {"reward": 1.0})
     kept.put("image.json", b"{}")
-    kept.manifest({"/app/report": tar({"report/a.txt": b"a"}), "/app/none": None})
+    folder, file = tar({"./a.txt": b"a", "./deep/b": b"b"}), tar({"out.json": b"{}"})
+    kept.manifest({"/app/report": folder, "/app/out.json": file, "/app/none": None})
     kept.end()
     return kept

@@ -57,6 +57,7 @@ def test_the_reward_and_a_table_of_what_is_kept(taskfold: Command, finished: Fin
         ("document", "row.json"),
         ("sandbox", "files-0123.tar"),
         ("artifact", "app-report"),
+        ("artifact", "app-out.json"),
         ("artifact", "app-none (missing: there is no such path)"),
     ]
     assert rows[4][3] == stored.sha256(stored.tar(stored.LOGS))
@@ -78,6 +79,8 @@ def test_download_puts_everything_in_its_place_and_again_reads_nothing(
         "collected.json": (kept.folder / "collected.json").read_bytes(),
         "artifacts/manifest.json": (kept.folder / "artifacts.json").read_bytes(),
         "artifacts/app-report/a.txt": b"a",
+        "artifacts/app-report/deep/b": b"b",
+        "artifacts/app-out.json": b"{}",
         **stored.LOGS,
     }
     assert {path: content for path, content in tree(target).items() if "link" not in path} == expected

@@ -27,13 +27,14 @@ from taskfold.api import results as api
 from taskfold.cli.exits import Refused
 from taskfold.effects import archive, errors
 from taskfold.effects import results as remote
+from taskfold.protocol import artifacts
 
 UNFINISHED = ".taskfold-download"
 """Folder in DIR for what is under way; what is in it is named by its digest."""
 ENTRIES = 5_000_000
 SHOWN = 10
 Map = Callable[[PurePosixPath], PurePosixPath | None]
-"""A path in an archive to one below DIR; None: the archive's own outer folder."""
+"""A path in an archive to one below DIR; None: it stands for nothing there."""
 
 
 @dataclass
@@ -102,7 +103,8 @@ class Download:
             size = kept.stat().st_size
             unpacked = archive.unpack(_File(file), fresh, max_bytes=size, max_entries=ENTRIES)
         self.done.left_out += [f"{name}: {path}: {reason}" for path, reason in unpacked.skipped]
-        found = [(path, place(PurePosixPath(path.relative_to(fresh)))) for path in _everything(fresh)]
+        everything = (fresh, *_everything(fresh))
+        found = [(path, place(PurePosixPath(path.relative_to(fresh)))) for path in everything]
         placed = self._put([(path, target) for path, target in found if target is not None])
         record.write_text(json.dumps(placed))
         kept.unlink()
@@ -190,6 +192,8 @@ def _of_logs(each: Mapping[str, Any]) -> Map:
     root = PurePosixPath("steps", _plain(each["step"])) if each["step"] is not None else PurePosixPath()
 
     def place(path: PurePosixPath) -> PurePosixPath | None:
+        if not path.parts:
+            return None
         if path.parts[0] != "logs":
             return root / "logs" / "other" / path
         below = PurePosixPath(*path.parts[1:])
@@ -202,11 +206,13 @@ def _of_logs(each: Mapping[str, Any]) -> Map:
 
 
 def _of_artifact(each: Mapping[str, Any]) -> Map:
-    """An artifact's archive has one outer name, which stands for the destination."""
+    """A folder's archive holds what is in it, a file's the file under its own name; the destination replaces that."""
     root = PurePosixPath("steps", _plain(each["step"])) if each["step"] is not None else PurePosixPath()
     destination = root / "artifacts" / _plain(each["destination"])
 
     def place(path: PurePosixPath) -> PurePosixPath | None:
-        return destination.joinpath(*path.parts[1:])
+        if each["type"] == artifacts.Type.DIRECTORY:
+            return destination / path
+        return destination.joinpath(*path.parts[1:]) if path.parts else None
 
     return place

@@ -7,9 +7,6 @@ from typing import Any
 from taskfold.cli import exits
 from taskfold.cli.progress import clean
 
-FILES = "files.tar"
-"""What the operator names the archive of /logs in its store."""
-
 
 @dataclass(frozen=True)
 class Ending:
@@ -48,7 +45,7 @@ def lines(document: Mapping[str, Any]) -> list[str]:
     found += [_step(step) for step in document["steps"]]
     found += [f"warning: {clean(warning)}" for warning in document["warnings"]]
     if document["store"]:
-        found.append(f"files: {where(document['store'])}")
+        found.append(f"files: `taskfold results {document['name']}`; they are {where(document['store'])}")
     return found
 
 
@@ -58,8 +55,8 @@ def _step(step: Mapping[str, Any]) -> str:
 
 
 def where(store: str) -> str:
-    """The archive of a run's files, as the operator's store names it."""
-    return f"{store.rstrip('/')}/{FILES} in the operator's store"
+    """The place of a run's files."""
+    return f"below {store} in the operator's store"
 
 
 def _lines(text: str) -> str:

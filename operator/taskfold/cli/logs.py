@@ -1,4 +1,4 @@
-"""`taskfold logs`: what agent, entrypoint and verifier printed, from the run's pod while it is there, then from the store.
+"""`taskfold logs`: what agent, entrypoint and verifier printed, from the run's pod while there is one, else as kept.
 
 Guarantees: bounded, whatever the sandbox holds: bytes, files, and what is shown of each; only regular files are read;
 a terminal gets no control characters of theirs. Where there is neither, it says why, and where the files are.

@@ -241,9 +241,20 @@ def _destination(value: str) -> str:
     return value
 
 
+MAX_PATTERNS, MAX_PATTERN_BYTES = 256, 1024
+"""What the packer in the sandbox takes: each name below a source is held against every pattern."""
+
+
 def _pattern(value: str) -> str:
-    if "\0" in value:
-        raise values.rule("holds a NUL, which no name of a file has", 'Write a pattern like "*.o".')
+    if "\0" in value or len(value.encode("utf-8", "replace")) > MAX_PATTERN_BYTES:
+        text = f"must be a pattern of at most {MAX_PATTERN_BYTES:,} bytes without NUL"
+        raise values.rule(text, 'Write a pattern like "*.o".')
+    return value
+
+
+def _patterns(value: tuple[str, ...]) -> tuple[str, ...]:
+    if len(value) > MAX_PATTERNS:
+        raise values.rule(f"has more than {MAX_PATTERNS} patterns", "Name the folders that you need instead.")
     return value
 
 
@@ -258,7 +269,10 @@ class ArtifactTable(Table):
         None
     )
     exclude: Annotated[
-        tuple[Annotated[str, AfterValidator(_pattern)], ...], values.ARRAY, Key("Patterns to leave out of a folder.")
+        tuple[Annotated[str, AfterValidator(_pattern)], ...],
+        values.ARRAY,
+        AfterValidator(_patterns),
+        Key("Patterns to leave out of a folder, as tar's --exclude takes them."),
     ] = ()
 
     @model_validator(mode="before")

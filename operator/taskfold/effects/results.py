@@ -114,13 +114,16 @@ class Results:
         """
         digest = hashlib.sha256()
         descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "r+b") as file:
-            at = await asyncio.to_thread(_hashed, file, digest, stored.size)
-            expected = await self._pieces(stored, file, digest, at)
-        if digest.hexdigest() != expected:
+        try:
+            with os.fdopen(descriptor, "r+b") as file:
+                at = await asyncio.to_thread(_hashed, file, digest, stored.size)
+                expected = await self._pieces(stored, file, digest, at)
+            if digest.hexdigest() != expected:
+                problem = f"{stored.key} has another sha256 than the one on record"
+                raise errors.DigestMismatch(problem, where=self.subject.where, remedy="Read it again.")
+        except errors.DigestMismatch:
             await asyncio.to_thread(target.unlink, missing_ok=True)
-            problem = f"{stored.key} has another sha256 than the one on record"
-            raise errors.DigestMismatch(problem, where=self.subject.where, remedy="Read it again.")
+            raise
 
     async def _pieces(self, stored: Stored, file: BinaryIO, digest: Any, at: int) -> str:
         """From `at` to the end; the sha256 that it ought to have."""

@@ -167,10 +167,11 @@ class Sandbox:
         bound = max_bytes + PACK_OVERHEAD * (max_entries + 256)
         limits = execs.Limits(total_seconds, IDLE_SECONDS)
         try:
-            async with self._exec.copies.at(self.pin.node), self._packing(wire, limits, checked, keep=keep) as stream:
-                trailer = await self._receive(stream, sink, bound, stays=keep)
-            found = packed.result(trailer, roots)
-            await sink.finish(trailer)
+            async with self._exec.copies.at(self.pin.node):
+                async with self._packing(wire, limits, checked, keep=keep) as stream:
+                    trailer = await self._receive(stream, sink, bound, stays=keep)
+                found = packed.result(trailer, roots)
+                await sink.finish(trailer)  # it may hold much of the archive until then
         except BaseException:
             await sink.abort()
             raise

@@ -24,6 +24,8 @@ R = TypeVar("R")
 
 BATCH_BYTES = 512 * 1024  # the API server sends 32 KiB at a time; a change of thread costs more than that
 BATCHES_IN_FLIGHT = 4
+ABORT_SECONDS = 10.0
+"""How long a consumer may take to notice that its stream is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,12 +239,14 @@ class ToFile(_ThreadSink):
 class ToConsumer(Generic[R]):
     """The tar itself to something that takes a stream, for example `store.put_stream`; `result` afterwards.
 
-    The stream ends normally only after the digest was found right; else it raises in the consumer.
+    The stream ends normally only after the digest was found right, and `trailer` is there then; else it raises in the
+    consumer.
     """
 
     def __init__(self, consume: Callable[[AsyncIterable[bytes]], Awaitable[R]], *, where: str = "") -> None:
         self.where = where
         self.result: R | None = None
+        self.trailer: frames.Trailer | None = None
         self._consume = consume
         self._sha256 = hashlib.sha256()
         self._bytes = 0
@@ -261,6 +265,7 @@ class ToConsumer(Generic[R]):
         if self._batch:
             await self._hand_over()
         check(Received(self._bytes, self._sha256.hexdigest()), trailer, self.where)
+        self.trailer = trailer
         await self._offer(None)
         self.result = await self._started()
 
@@ -269,7 +274,7 @@ class ToConsumer(Generic[R]):
         if task is None or task.done():
             return
         offer = asyncio.ensure_future(self._offer(errors.Truncated("the copy was given up", where=self.where)))
-        await asyncio.wait([task], timeout=10.0)
+        await asyncio.wait([task], timeout=ABORT_SECONDS)
         offer.cancel()
         task.cancel()
         await asyncio.wait([task, offer])

@@ -66,15 +66,16 @@ class Observer:
         recorded = await self._recorded(run, task)
         name = names.pod(run.metadata.name, attempt.number, attempt.tries) if attempt else None
         must_exist = attempt is not None and (attempt.pod_uid is not None or final)
-        pod = await self._pod(key.namespace, name, confirm=must_exist) if name else None
-        # A further attempt has the snapshot of the first one's seed; what the source says by now is not asked (C25).
-        unplaced = pod is None and not must_exist and not final and (attempt is None or attempt.number == 1)
         verifier_name = status.verifier.name if status.verifier is not None else None
         if verifier_name is None and attempt is not None:
             # Made, perhaps, and not recorded yet: the watch's picture will do, a second creation would find it.
             expected = steps.verifier_name(run, task)
             verifier_name = expected if (key.namespace, expected) in self._parts.watch.verifiers else None
         verifier = await self._verifier_of(run, verifier_name) if verifier_name else None
+        stopped = verifier is not None and verifier.status.agent_stopped_time is not None  # it is known to be gone
+        pod = await self._pod(key.namespace, name, confirm=must_exist and not stopped) if name else None
+        # A further attempt has the snapshot of the first one's seed; what the source says by now is not asked (C25).
+        unplaced = pod is None and not must_exist and not final and (attempt is None or attempt.number == 1)
         copy = self._parts.copies.report(key, What.END) if final else None  # before what it may have written by then
         collected = (
             await collecting.document(self._parts.store, prefix + collecting.COLLECTED)
@@ -117,7 +118,8 @@ class Observer:
             run = found.run if found is not None else None
         attempt = run.status.attempts[-1] if run is not None and run.status.attempts else None
         pod_name = attempt.pod_name if attempt else None
-        pod = await self._pod(key.namespace, pod_name, confirm=True) if pod_name else None
+        stopped = verifier.status.agent_stopped_time is not None or (run is not None and run.status.complete)
+        pod = await self._pod(key.namespace, pod_name, confirm=not stopped) if pod_name else None
         task = await self._task(run) if run is not None else None
         if task is not None and verifier.spec.step is not None:
             task = turns.named(task, verifier.spec.step)

@@ -22,15 +22,15 @@ from taskfold.protocol import artifacts
 from taskfold.reading import answers
 from taskfold.reading.kept import Place
 
-COLLECTED, MANIFEST = "collected.json", "artifacts.json"
+COLLECTED, MANIFEST, AGENT, VERIFIER = "collected.json", "artifacts.json", "agent.json", "verifier.json"
 DOCUMENTS = (
     "row.json",
     "rewards.json",
     "transcript.json",
     "response.json",
     MANIFEST,
-    "agent.json",
-    "verifier.json",
+    AGENT,
+    VERIFIER,
     COLLECTED,
 )
 """Small objects that are written once."""
@@ -102,7 +102,7 @@ class Indexes:
         for key in sorted(sizes):
             if match := _DOCUMENT.fullmatch(key):
                 files[key] = File(key, "document", match["step"], sizes[key])
-        collected = await self._json(place, COLLECTED) if COLLECTED in sizes else {}
+        collected = await self._json(place, COLLECTED) if COLLECTED in sizes else await self._noted(place, files)
         archives = [each for each in collected.get("archives") or () if _of_step(place, each.get("step"))]
         for each in archives:
             _add(files, sizes, File(each["key"], each["of"], each.get("step"), each["bytes"], _hex(each["sha256"])))
@@ -115,6 +115,22 @@ class Indexes:
         if place.step is not None:
             files = {key: file for key, file in files.items() if _of_step(place, file.step)}
         return Index(files, _document(place, collected, files, archives, entries))
+
+    async def _noted(self, place: Place, files: Mapping[str, File]) -> dict[str, Any]:
+        """What each sandbox's own document says, where no run has an index of them: of a verification that stands
+        free, and of an attempt that was lost on the way.
+        """
+        found: dict[str, Any] = {"error": "", "archives": []}
+        for key, file in files.items():
+            name = key.rpartition("/")[2]
+            if name not in (AGENT, VERIFIER):
+                continue
+            noted = await self._json(place, key)
+            found["error"] = found["error"] or noted.get("error") or ""
+            if noted.get("archive") is not None:
+                archive = {**noted["archive"], "of": name.removesuffix(".json"), "step": file.step}
+                found["archives"].append({**archive, "key": key.removesuffix(name) + archive["key"]})
+        return found
 
     async def _sizes(self, place: Place) -> dict[str, int]:
         sizes: dict[str, int] = {}

@@ -62,8 +62,6 @@ class Runs:
     async def _get(self, resource: str, namespace: str, name: str) -> api.Json:
         details = {"name": name, "kind": resource}
         missing = answers.Refusal(404, f'{resource}.{RESOURCES[resource].group} "{name}" not found', details)
-        if not _NAME.fullmatch(name):
-            raise missing
         try:
             return await self._client.get(RESOURCES[resource], namespace, name)
         except errors.NotFound:
@@ -89,6 +87,11 @@ class Runs:
         if stored and not stored.startswith(root):
             raise answers.Refusal(404, f"the files of {kind} {name} are not in this operator's store: {stored}")
         return Place(kind, name, namespace, uid, number, stores.run_prefix(self._cluster, namespace, uid, number))
+
+
+def is_name(text: str) -> bool:
+    """Whether an object or a namespace can be called so: whatever else stands in a path goes no further."""
+    return _NAME.fullmatch(text) is not None
 
 
 def _owner(verifier: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import tarfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -66,7 +66,7 @@ class Tape:
 
 async def texts(
     stored: Archive, want: Callable[[str], bool], tail: int | None, threads: Executor
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """The wanted files of one archive, each under a line with its name. `tail`: only so many bytes of each one's end.
 
     TransferError: the archive is damaged. StoreError.
@@ -85,7 +85,7 @@ def _parts(tape: Tape, want: Callable[[str], bool], tail: int | None) -> Iterato
             tape.skip(rest)
             continue
         left = member.size
-        yield f"==> /{member.name} <==\n".encode(errors="backslashreplace")
+        yield f"==> /{_shown(member.name)} <==\n".encode()
         if tail is not None and tail < left:
             yield f"(the first {left - tail:,} of {left:,} bytes are left out)\n".encode()
             tape.skip(left - tail)
@@ -98,3 +98,8 @@ def _parts(tape: Tape, want: Callable[[str], bool], tail: int | None) -> Iterato
             yield part
         yield b"\n" if last == b"\n" else b"\n\n"
         tape.skip(-member.size % archive.BLOCK)
+
+
+def _shown(name: str) -> str:
+    """A name in one line, whatever it is."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in name)

@@ -8,9 +8,10 @@ GET /apis/results.taskfold.dev/v1alpha1/namespaces/NS/{taskruns,verifierruns}/NA
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -113,26 +114,45 @@ class Handlers:
         step = request.query.get("step") or place.step
         sources, tail = _sources(request), _number(request, "tailBytes", 0, logs.TOTAL_BYTES)
         with self._parts.turns.turn(caller.name):
-            response = web.StreamResponse()
-            response.content_type, response.charset = "text/plain", "utf-8"
-            response.headers["Cache-Control"] = "no-store"
-            response.headers["X-Content-Type-Options"] = "nosniff"
-            sent = 0
-            async with sending.broken_off_on_error(request):
+            async with contextlib.aclosing(self._printed(place, found, sources, step, tail)) as parts:
+                try:
+                    first = await anext(parts, b"")  # what fails at once is an answer, not a broken stream
+                except errors.StoreError as error:
+                    raise answers.Refusal(503, f"the store does not answer: {error}", retry_seconds=5) from error
+                except errors.TransferError as error:
+                    raise answers.Refusal(500, f"an archive is damaged: {error}") from error
+                response = web.StreamResponse()
+                response.content_type, response.charset = "text/plain", "utf-8"
+                response.headers["Cache-Control"] = "no-store"
+                response.headers["X-Content-Type-Options"] = "nosniff"
                 await response.prepare(request)
-                for file in found.archives(step):
-                    key = place.prefix + file.key
-                    stored = logs.Archive(self._parts.store, key, file.size)
-                    want = functools.partial(results.printed, of=file.of, sources=sources, step=step)
-                    async for part in logs.texts(stored, want, tail, self._parts.threads):
-                        if sent + len(part) > logs.TOTAL_BYTES:
-                            await sending.write(response, b"\n(there is more: read the archives)\n")
-                            await response.write_eof()
-                            return response
-                        sent += len(part)
+                async with sending.broken_off_on_error(request):
+                    await sending.write(response, first)
+                    async for part in parts:
                         await sending.write(response, part)
-                await response.write_eof()
+                    await response.write_eof()
             return response
+
+    async def _printed(
+        self,
+        place: kept.Place,
+        found: index.Index,
+        sources: frozenset[results.Source],
+        step: str | None,
+        tail: int | None,
+    ) -> AsyncGenerator[bytes, None]:
+        """The texts of all archives, and a line where they were too much."""
+        sent = 0
+        for file in found.archives(step):
+            stored = logs.Archive(self._parts.store, place.prefix + file.key, file.size)
+            want = functools.partial(results.printed, of=file.of, sources=sources, step=step)
+            async with contextlib.aclosing(logs.texts(stored, want, tail, self._parts.threads)) as parts:
+                async for part in parts:
+                    sent += len(part)
+                    if sent > logs.TOTAL_BYTES:
+                        yield b"\n(there is more: read the archives)\n"
+                        return
+                    yield part
 
     async def _presigned(self, place: kept.Place, file: index.File) -> web.Response:
         seconds = self._parts.presigned_seconds
@@ -162,6 +182,8 @@ class Handlers:
 
     async def _allowed(self, request: web.Request, subresource: str) -> front_proxy.Caller:
         caller, at = self._caller(request), request.match_info
+        if not kept.is_name(at["namespace"]) or not kept.is_name(at["name"]):
+            raise answers.Refusal(404, "there is no such run: a part of the path is no name")
         wish = review.Wish(at["namespace"], at["resource"], subresource, at["name"])
         await self._parts.reviews.allow(caller, wish)
         return caller

@@ -1,0 +1,123 @@
+"""decide/regrade.py: a complete run graded again from what it left (C36)."""
+
+import pytest
+from tests.decide import apart, worlds
+
+from taskfold.api.phases import Phase
+from taskfold.api.reasons import Reason
+from taskfold.api.status import Mode, VerifierStatus
+from taskfold.decide import plan as plans
+from taskfold.decide import regrade, verifierrun
+from taskfold.protocol.artifacts import Entry, Manifest, Status
+
+
+def decide(status=None, **changes):
+    return verifierrun.decide(apart.regrade_world(status, **changes))
+
+
+SHARED = apart.complete_run(verifier=VerifierStatus(mode=Mode.SHARED, name=worlds.VERIFIER, uid=worlds.VERIFIER_UID))
+UNGRADED = apart.complete_run(verifier=None)
+TOO_LARGE = Entry("/app/big", "app/big", Status.SKIPPED, reason="over the limit")
+LOST = Manifest((apart.MISSING, apart.KEPT, apart.FAILED, TOO_LARGE))
+
+
+def test_it_begins_with_the_kept_artifacts():
+    plan = decide()
+    status = plan.status
+    assert status is not None
+    assert (status.phase, status.store, plan.effects, plan.again) == (Phase.QUEUED, apart.REGRADE_PLACE, (), 0)
+    assert status.admitted is not None
+    assert status.admitted.task_digest == worlds.TASK_DIGEST
+    assert (status.journal, status.warnings) == ([], [])
+
+
+def test_it_waits_for_a_run_that_is_not_complete():
+    for run in (worlds.run(worlds.running()), apart.run(), worlds.run(worlds.ended())):
+        plan = decide(run=run)
+        assert (plan.status, plan.effects, worlds.reason_of(plan)) == (None, (), Reason.AWAITING_RUN)
+        assert plan.again == regrade.LOOK_SECONDS
+
+
+REFUSED = {
+    "mode shared": ({"spec": {"mode": "shared"}}, "Write separate"),
+    "no folder": ({"task": None}, "not kept any more"),
+    "no image": ({"own": None}, "no image for a separate verifier"),
+    "no artifacts": ({"manifest": None}, "no artifacts of the run are kept"),
+    "graded in the agent's sandbox": ({"run": SHARED}, "spec.force"),
+    "not graded at all": ({"run": UNGRADED}, "spec.force"),
+    "artifacts lost": ({"manifest": LOST}, "/app/pipe was not kept: a FIFO"),
+    "artifacts over a limit": ({"manifest": LOST}, "/app/big was not kept: over the limit"),
+    "the agent's pod is kept and runs": ({"pod": worlds.ready()}, "Delete it first"),
+}
+
+
+@pytest.mark.parametrize(("changes", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_graded_again_is_refused(changes, words):
+    plan = decide(**changes)
+    failure = worlds.failure_of(plan)
+    assert (worlds.phase_of(plan), failure.reason, failure.terminal) == (Phase.FAILED, "NotGradable", True)
+    assert words in failure.message
+    assert plan.status is not None
+    assert plan.status.complete
+
+
+def test_missing_artifacts_are_no_loss():
+    assert worlds.phase_of(decide(manifest=Manifest((apart.MISSING,)))) is Phase.QUEUED
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"run": SHARED}, "in the agent's live sandbox"), ({"run": UNGRADED}, "or not at all"), ({"manifest": LOST}, "FIFO")],
+    ids=["shared", "not at all", "lost"],
+)
+def test_force_grades_and_says_so(changes, words):
+    """C36."""
+    plan = decide(spec={"force": True}, **changes)
+    assert plan.status is not None
+    assert plan.status.phase is Phase.QUEUED
+    assert plan.status.warnings
+    assert all(note.startswith("forced: ") for note in plan.status.warnings)
+    assert any(words in note for note in plan.status.warnings)
+
+
+@pytest.mark.parametrize("changes", [REFUSED[name][0] for name in list(REFUSED)[:4]], ids=list(REFUSED)[:4])
+def test_force_makes_nothing_out_of_nothing(changes):
+    spec = {"force": True} | changes.get("spec", {})
+    assert worlds.failure_of(decide(**changes | {"spec": spec})).reason == "NotGradable"
+
+
+def test_a_pod_that_the_run_keeps_is_not_touched():
+    """podRetention of a run that was graded in its agent's sandbox; its containers have ended."""
+    ended = worlds.seen({"phase": "Failed", "containerStatuses": [worlds.stopped("Error", 143)]})
+    spec = {"force": True}
+    assert worlds.phase_of(decide(run=SHARED, pod=ended, spec=spec)) is Phase.QUEUED
+    then = decide(apart.queued(store=apart.REGRADE_PLACE), run=SHARED, pod=ended, spec=spec)
+    assert worlds.deeds(then) == ("CreatePod",)
+
+
+def test_it_goes_on_like_any_separate_verification():
+    queued = apart.queued(store=apart.REGRADE_PLACE)
+    assert worlds.deeds(decide(queued)) == ("CreatePod",)
+    own = apart.pod(owner_uid=apart.REGRADE_UID)
+    placed = apart.placed(Phase.QUEUED, agent_stopped_time=None, store=apart.REGRADE_PLACE)
+    proven = verifierrun.decide(apart.regrade_world(placed))
+    assert proven.status is not None
+    assert proven.status.agent_stopped_time == worlds.ago(0)
+    assert own.owner_uid == apart.REGRADE_UID
+
+
+@pytest.mark.parametrize("owner", [{"kind": "EvalRun"}, {"controller": False}, {"uid": "older"}], ids=str)
+def test_only_the_operators_own_is_no_regrade(owner):
+    reference = {"kind": "TaskRun", "name": worlds.NAME, "uid": worlds.UID, "controller": True} | owner
+    made = worlds.verifier(mode="separate").wire()
+    made["metadata"]["ownerReferences"] = [{"apiVersion": "taskfold.dev/v1alpha1", **reference}]
+    verifier = type(worlds.verifier()).parse(made)
+    assert not verifierrun.made_for(verifier, apart.complete_run())
+    assert verifierrun.made_for(worlds.verifier(), apart.complete_run())
+
+
+def test_a_run_that_is_gone_cannot_be_graded():
+    plan = decide(run=None)
+    assert worlds.failure_of(plan).reason == "SourceNotFound"
+    assert plan.effects == ()
+    assert isinstance(plan, plans.Plan)
