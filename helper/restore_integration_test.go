@@ -167,7 +167,6 @@ func TestPacksAndPhasesOnOneStream(t *testing.T) {
 		return map[string]any{"pack": map[string]any{"protocol": 1, "roots": roots, "maxBytes": 1000, "maxEntries": 10, "keep": keep}}
 	}
 	c := s.phase(pack("one", true)) // relative: below the container's working directory
-	process := c.inner()
 	ask := func(request map[string]any) {
 		body, err := json.Marshal(request)
 		must(t, err)
@@ -177,6 +176,7 @@ func TestPacksAndPhasesOnOneStream(t *testing.T) {
 	if contentsOf(t, data)["f"] != "one\n" || end.Roots[0].Path != "/work/one" || end.Roots[0].Type != typeFile {
 		t.Fatalf("%+v", end)
 	}
+	process := c.inner()
 	request := simple(nonce(), bash("echo three > /work/two"))
 	request["keep"] = true
 	ask(request)

@@ -10,9 +10,9 @@ from tests.decide import worlds
 
 from taskfold.api import names
 from taskfold.api.common import MAX_RUN_NAME
+from taskfold.api.status import Mode
 from taskfold.build import phases, python_verifier, steps, verifierrun
 from taskfold.contract import folder as folders
-from taskfold.api.status import Mode
 from taskfold.contract import health, loader
 from taskfold.contract import steps as contract
 from taskfold.protocol.phase import Directory, Move, Reset, Unpack, User

@@ -120,6 +120,74 @@ def test_artifacts_that_overlap():
     assert {each.line for each in overlaps} == {4}
 
 
+SEPARATELY = (SEPARATE, 'artifacts = ["/a"]')
+OWN_STEP = 'steps = [{name = "a", artifacts = ["/logs/agent/x"], verifier = {environment_mode = "separate"}}]'
+OF_SEPARATE = {
+    "an artifact in the agent's logs": (
+        with_toml(SEPARATE, 'artifacts = ["/logs//agent/x.log"]'),
+        [("artifact-in-logs", "task.toml", 5)],
+    ),
+    "an artifact of a step in the agent's logs": (
+        with_toml(OWN_STEP)
+        | {"steps/a/instruction.md": "x", "steps/a/solution/solve.sh": "x", "solution/solve.sh": None},
+        [("artifact-in-logs", "task.toml", 4)],
+    ),
+    "the agent's logs in shared mode": (
+        with_toml('artifacts = ["/logs/agent"]'),
+        [("shared-verifier", "task.toml", 4)],
+    ),
+    "nothing declared": (with_toml(SEPARATE), [("no-artifacts", "task.toml", None)]),
+    "a download": (
+        with_toml(*SEPARATELY) | {"tests/test.sh": "# curl https://x.y\ncurl -o a https://x.y/a > /logs/verifier/b\n"},
+        [("downloads-at-run-time", "tests/test.sh", 2)],
+    ),
+    "a clone": (
+        with_toml(*SEPARATELY) | {"tests/test.sh": "git clone -q git@host:a/b /logs/verifier/b\n"},
+        [("downloads-at-run-time", "tests/test.sh", 1)],
+    ),
+    "a download from the sandbox itself": (
+        with_toml(*SEPARATELY) | {"tests/test.sh": "curl http://localhost:80/a > /logs/verifier/b\n"},
+        [],
+    ),
+    "a download in shared mode": (
+        {"tests/test.sh": "wget https://x.y/a -O /logs/verifier/b\n"},
+        [],
+    ),
+    "a working directory that nothing brings": (
+        with_toml(*SEPARATELY, 'environment.workdir = "/app"') | {"tests/check.py": "open('/app/x')"},
+        [("workspace-not-kept", "tests/check.py", None)],
+    ),
+    "a part of it is brought": (
+        with_toml(SEPARATE, 'artifacts = ["src"]', 'environment.workdir = "/app"')
+        | {"tests/check.py": "open('/app/x')"},
+        [],
+    ),
+    "a folder of a longer name": (
+        with_toml(*SEPARATELY, 'environment.workdir = "/app"') | {"tests/check.py": "open('/apple/x')"},
+        [],
+    ),
+    "a workspace that nothing brings": (
+        with_toml(*SEPARATELY, 'environment.workdir = "/app"')
+        | {"tests/test.sh": None, "tests/verifier.py": "def verify(workspace): ..."},
+        [("workspace-not-kept", "tests/verifier.py", None)],
+    ),
+    "a verifier of the response": (
+        with_toml(*SEPARATELY, 'environment.workdir = "/app"')
+        | {"tests/test.sh": None, "tests/verifier.py": "def verify(response): ..."},
+        [],
+    ),
+    "an image of the verifier's that moves": (
+        with_toml('verifier.environment.docker_image = "a/b"', 'artifacts = ["/a"]'),
+        [("image-tag", "task.toml", 4)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "expected"), OF_SEPARATE.values(), ids=OF_SEPARATE)
+def test_advice_about_separate_verification(files, expected):
+    assert told(files) == expected
+
+
 def test_tests_that_look_at_a_living_environment_are_not_told_to_be_separate():
     files = toml() | {"tests/test.sh": "curl localhost:8080 && echo 1 > /logs/verifier/reward.txt\n"}
     assert told(files) == []

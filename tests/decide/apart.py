@@ -46,9 +46,7 @@ def attempt(pod: bool = True, **changes: Any) -> Attempt:
 
 
 def entry(phase: JournalPhase, nonce: str, pod: str = OWN_UID, *, ended_at: str | None = None) -> JournalEntry:
-    return JournalEntry(
-        phase=phase, attempt=1, try_=1, nonce=nonce, pod_name=OWN, pod_uid=pod, ended_at=ended_at
-    )
+    return JournalEntry(phase=phase, attempt=1, try_=1, nonce=nonce, pod_name=OWN, pod_uid=pod, ended_at=ended_at)
 
 
 def closing(*, hooks: str | None = None, hooked: bool = False, **changes: Any) -> VerifierRunStatus:

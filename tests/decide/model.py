@@ -258,12 +258,16 @@ class Cluster:
                 self.copies.pop(name)
                 self.copying.pop(name)
             case "away":
-                self.copies[name] = CopyFailed(Reason.STORE_UNAVAILABLE.value, "503", pick([0.0, 3.0]), pick([1.0, 9e3]))
+                self.copies[name] = CopyFailed(
+                    Reason.STORE_UNAVAILABLE.value, "503", pick([0.0, 3.0]), pick([1.0, 9e3])
+                )
                 self.copying.pop(name)
             case "go on":
                 pass
             case _:
-                self.copies[name] = CopyFailed(Reason.TRANSFER_FAILED.value, "reset", pick([0.0, 3.0]), pick([1.0, 9e3]))
+                self.copies[name] = CopyFailed(
+                    Reason.TRANSFER_FAILED.value, "reset", pick([0.0, 3.0]), pick([1.0, 9e3])
+                )
                 self.copying.pop(name)
 
     def _pod_moves(self, view: pods.PodView, pick: Pick) -> pods.PodView | None:

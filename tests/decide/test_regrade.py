@@ -67,7 +67,11 @@ def test_missing_artifacts_are_no_loss():
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"run": SHARED}, "in the agent's live sandbox"), ({"run": UNGRADED}, "or not at all"), ({"manifest": LOST}, "FIFO")],
+    [
+        ({"run": SHARED}, "in the agent's live sandbox"),
+        ({"run": UNGRADED}, "or not at all"),
+        ({"manifest": LOST}, "FIFO"),
+    ],
     ids=["shared", "not at all", "lost"],
 )
 def test_force_grades_and_says_so(changes, words):

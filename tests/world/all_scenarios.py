@@ -1,6 +1,6 @@
 """Every scenario, and those in which something else than a user or an operator goes wrong."""
 
-from tests.world import external, imaged, limits, misfortunes, recorded, scenarios, stepped, waiting
+from tests.world import apart, external, imaged, limits, misfortunes, recorded, scenarios, stepped, waiting
 
 CALM = [
     *scenarios.PLAIN,
@@ -12,6 +12,7 @@ CALM = [
     *imaged.CALM,
     *recorded.CALM,
     *stepped.CALM,
+    *apart.CALM,
 ]
 LOST = [
     *misfortunes.EARLY,
@@ -22,5 +23,6 @@ LOST = [
     *waiting.LOST,
     *external.LOST,
     *stepped.LOST,
+    *apart.LOST,
 ]
 ALL = [*CALM, *limits.LIMITS, *LOST]

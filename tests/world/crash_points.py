@@ -94,10 +94,23 @@ def table(found: Mapping[Kind, int]) -> list[str]:
 
 CALLS = {
     "client": {"get", "list", "create", "apply", "patch", "patch_status", "delete", "version", "websocket"},
-    "store": {"put_new", "put_stream", "get", "exists", "list", "delete", "local_copy", "open", "get_range", "check"},
+    "store": {
+        "put_new",
+        "put_stream",
+        "get",
+        "exists",
+        "list",
+        "delete",
+        "remove",
+        "local_copy",
+        "open",
+        "get_range",
+        "check",
+    },
     "registry": {"image_config"},
     "exchange": {"run_phase"},
-    "sandbox": {"pack", "unpack"},
+    "sandbox": {"pack", "unpack", "run_phase"},
+    "artifacts": {"export", "pack_archive"},
 }
 """By the last word of what is called upon: the methods that leave the process."""
 

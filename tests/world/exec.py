@@ -106,6 +106,8 @@ class Endpoint:
         self._find = find
         self.fault: Callable[[Opening], Fault] = lambda opening: NONE
         self.openings: list[Opening] = []
+        self.opened: Callable[[Opening], None] = lambda opening: None
+        """Told of each before anything is asked of its sandbox."""
         self.sockets: dict[Opening, Socket] = {}
         """Those that are open."""
 
@@ -121,6 +123,7 @@ class Endpoint:
             len(self.openings), parts[3], parts[5], values["container"][0], tuple(values["command"]), "stdin" in values
         )
         self.openings.append(opening)
+        self.opened(opening)
         fault = self.fault(opening)
         await asyncio.sleep(fault.handshake_seconds)
         if fault.refusal is not None:

@@ -9,8 +9,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from taskfold.api import names
 from taskfold.api.phases import FINAL
+from tests.world import documents, rules
 from tests.world import store as stores
 
 Object = dict[str, Any]
@@ -38,7 +38,7 @@ class Witness:
     lives: dict[str, Life] = field(default_factory=dict)
     """By uid."""
     pods: dict[str, list[str]] = field(default_factory=lambda: collections.defaultdict(list))
-    """The uids of all pods that had a name, by run's uid and name."""
+    """The uids of all pods that had a name, by their owner's uid and name."""
     problems: list[str] = field(default_factory=list)
     second_pods: list[str] = field(default_factory=list)
     """Pods that there should not have been. A creation cannot be made to depend on the run's state: an operator that
@@ -75,7 +75,7 @@ class Witness:
 
     def _see_pod(self, kind: str, pod: Object) -> None:
         metadata = pod["metadata"]
-        run = (metadata.get("labels") or {}).get(names.RUN_UID)
+        run = rules.whose(pod)
         if run is None:
             return
         key = f"{run} {metadata['name']}"
@@ -94,7 +94,7 @@ class Witness:
 
     def broken(self, bucket: stores.Bucket) -> list[str]:
         """Every promise that was broken up to now."""
-        found = list(self.problems)
+        found = [*self.problems, *documents.broken(bucket.objects)]
         for uid, life in self.lives.items():
             found += [
                 f"{life.kind} {life.name}: {name} was {values}" for name, values in life.told.items() if len(values) > 1

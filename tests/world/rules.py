@@ -55,9 +55,9 @@ class Memory:
     last: dict[str, Json] = field(default_factory=dict)
     """The last state of every object that ever was, by uid."""
     live: dict[str, set[str]] = field(default_factory=dict)
-    """Uids of pods that are neither ended nor under deletion, by the uid of their run."""
+    """Uids of pods that are neither ended nor under deletion, by the uid of whose they are."""
     pods: dict[tuple[str, str], str] = field(default_factory=dict)
-    """The pod of a run's uid and a pod's name."""
+    """The pod of its owner's uid and its name."""
     nonces: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     """Run, phase and pod of a nonce."""
 
@@ -159,9 +159,17 @@ def lives(pod: Json) -> bool:
 
 
 def place_of(pod: Json) -> tuple[str, str] | None:
-    """Uid of the run and the pod's name; None: nobody's pod."""
-    run = (pod["metadata"].get("labels") or {}).get(names.RUN_UID)
-    return (run, pod["metadata"]["name"]) if run else None
+    """Uid of the owner, a run or a separate verification, and the pod's name; None: nobody's pod."""
+    uid = whose(pod)
+    return (uid, pod["metadata"]["name"]) if uid else None
+
+
+def whose(pod: Json) -> str | None:
+    """The uid of the run, or of the separate verification, that a pod is the sandbox of; None: nobody's."""
+    metadata = pod["metadata"]
+    run = (metadata.get("labels") or {}).get(names.RUN_UID)
+    owners = metadata.get("ownerReferences") or ()
+    return run and next((str(each["uid"]) for each in owners if each.get("kind") == "VerifierRun"), run)
 
 
 def bound(write: Write, entry: Json) -> tuple[str, str, str]:

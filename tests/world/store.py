@@ -8,7 +8,7 @@ process's way to it.
 import contextlib
 import hashlib
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -43,6 +43,23 @@ class Bucket:
         self.writes[key] = self.writes.get(key, 0) + 1
 
 
+class Reader:
+    """An object that is read in pieces, each of which is a call."""
+
+    PIECE = 64 * 1024
+
+    def __init__(self, store: "Store", key: str, content: bytes) -> None:
+        self.size = len(content)
+        self.where = store.where(key)
+        self._store, self._key, self._content = store, key, content
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for start in range(0, self.size, self.PIECE):
+            async with self._store.call("get_range", self._key):
+                pass
+            yield self._content[start : start + self.PIECE]
+
+
 class Store:
     """One process's store."""
 
@@ -56,7 +73,7 @@ class Store:
             raise TypeError("the engine stores new objects from bytes only")
         if len(data) > stores.NEW_BYTES:
             raise _too_large(self.where(key), stores.NEW_BYTES)
-        async with self._call("put_new", stores.check_key(key)):
+        async with self.call("put_new", stores.check_key(key)):
             kept = self._bucket.objects.get(key)
             if kept is None:
                 self._bucket.write(key, data)
@@ -72,12 +89,12 @@ class Store:
             content += chunk
             if limit is not None and len(content) > limit:
                 raise _too_large(self.where(key), limit)
-        async with self._call("put_stream", key):
+        async with self.call("put_stream", key):
             self._bucket.write(key, bytes(content))
         return stores.Written(len(content), f"sha256:{hashlib.sha256(content).hexdigest()}")
 
     async def get(self, key: str, limit: int) -> bytes:
-        async with self._call("get", stores.check_key(key)):
+        async with self.call("get", stores.check_key(key)):
             content = self._bucket.objects.get(key)
         if content is None:
             raise stores.NotStored("there is no such object", where=self.where(key))
@@ -85,12 +102,19 @@ class Store:
             raise _too_large(self.where(key), limit)
         return content
 
+    async def open(self, key: str) -> "Reader":
+        async with self.call("open", stores.check_key(key)):
+            content = self._bucket.objects.get(key)
+        if content is None:
+            raise stores.NotStored("there is no such object", where=self.where(key))
+        return Reader(self, key, content)
+
     async def exists(self, key: str) -> bool:
-        async with self._call("exists", stores.check_key(key)):
+        async with self.call("exists", stores.check_key(key)):
             return key in self._bucket.objects
 
     async def list(self, prefix: str) -> AsyncGenerator[stores.Stored, None]:
-        async with self._call("list", prefix):
+        async with self.call("list", prefix):
             found = sorted(key for key in self._bucket.objects if key.startswith(prefix))
         for key in found:
             yield stores.Stored(key, len(self._bucket.objects[key]))
@@ -98,11 +122,16 @@ class Store:
     async def delete(self, prefix: str, *, limit: int = 10_000) -> int:
         if prefix.count("/") < 3:
             raise errors.StoreError(f"{prefix!r} is too wide to delete", remedy="Name cluster, namespace and uid.")
-        async with self._call("delete", prefix):
+        async with self.call("delete", prefix):
             found = sorted(key for key in self._bucket.objects if key.startswith(prefix))[:limit]
             for key in found:
                 del self._bucket.objects[key]
         return len(found)
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        async with self.call("remove", ", ".join(map(stores.check_key, keys))):
+            for key in keys:
+                self._bucket.objects.pop(key, None)
 
     @contextlib.asynccontextmanager
     async def local_copy(self, key: str, digest: str, *, limit: int | None = None) -> AsyncIterator[Path]:
@@ -117,7 +146,7 @@ class Store:
     def where(self, key: str) -> str:
         return f"{self.url}/{key}"
 
-    def _call(self, verb: str, key: str) -> contextlib.AbstractAsyncContextManager[None]:
+    def call(self, verb: str, key: str) -> contextlib.AbstractAsyncContextManager[None]:
         return self._border.crossing(f"store {verb}", key)
 
 

@@ -85,6 +85,22 @@ async def test_listing_and_deleting(store):
     assert await store.exists(KEY) is False
 
 
+async def test_reading_piece_by_piece(store):
+    content = bytes(range(256)) * 1000
+    await store.put_stream(KEY, chunks(content))
+    reader = await store.open(KEY)
+    assert reader.size == len(content)
+    assert b"".join([bytes(chunk) async for chunk in reader]) == content
+    with pytest.raises(stores.NotStored):
+        await store.open(OTHER)
+
+
+async def test_what_is_removed_is_gone_whether_it_was_there_or_not(store):
+    await store.put_new(KEY, b"a")
+    await store.remove([KEY, OTHER])
+    assert await store.exists(KEY) is False
+
+
 @pytest.mark.parametrize("key", ["a//b", "../a", "a/b#1", "a\nb"])
 async def test_keys_that_no_backend_can_hold(store, key):
     with pytest.raises(errors.StoreError):

@@ -27,6 +27,7 @@ from tests.world import (
     garbage,
     nodes,
     operator,
+    order,
     programs,
     promises,
     sandbox,
@@ -116,6 +117,8 @@ class World:
         )
         self.nodes.around.now = self.time.skewed(node_skew)  # of kubelets and sandboxes; the scheduler is elsewhere
         self.endpoint = self.nodes.endpoint
+        self.order = order.Order(self.server)
+        self.endpoint.opened = self.order.opened
         self.images: dict[str, registry.ImageRecord] = {}
         self.operators: list[operator.Operator] = []
         self.watches: list[Subscription] = []
@@ -138,6 +141,10 @@ class World:
         task = spec.pop("task", {"inline": {"files": folder}})
         body = {"metadata": {"name": name}, "spec": {"task": task, "agent": agent, **spec}}
         self._asked("POST", api.TASKRUNS, "", body)
+
+    def apply(self, resource: api.Resource, name: str, spec: Object) -> None:
+        """Somebody applies another object."""
+        self._asked("POST", resource, "", {"metadata": {"name": name}, "spec": spec})
 
     def change(self, name: str, **spec: Any) -> None:
         """Somebody patches a TaskRun's spec; one that is gone is left alone."""
@@ -300,7 +307,8 @@ class World:
         failed = [f"{each.process.name} ended by itself: {each.failure!r}" for each in self.operators if each.broken]
         impossible = [str(each) for each in self.checker.violations if not late or each.rule != CREATED_ONCE]
         second = () if late else self.witness.second_pods
-        return [*failed, *self.witness.broken(self.bucket), *second, *impossible]
+        delivered = self.order.problems if not late else self.order.unproven
+        return [*failed, *self.witness.broken(self.bucket), *second, *impossible, *delivered]
 
 
 @contextlib.contextmanager

@@ -118,7 +118,7 @@ def _collected(world: VerifierWorld, manifest: artifacts.Manifest) -> Plan:
 
 def notes(manifest: artifacts.Manifest) -> list[str]:
     """What somebody who trusts the verdict should know about the artifacts."""
-    found = [f"artifact {entry.source} is {entry.status.value}: {entry.reason}" for entry in manifest.lost]
+    found = [f"artifact {entry.source} is {entry.status.value}: {entry.reason}" for entry in manifest.refused]
     for entry in manifest.delivered:
         if entry.left_count:
             first = f"{entry.left[0].path}: {entry.left[0].reason}" if entry.left else "not told which"
@@ -129,7 +129,7 @@ def notes(manifest: artifacts.Manifest) -> list[str]:
 
 
 def _stop(world: VerifierWorld) -> tuple[DeletePod, ...]:
-    """The agent's pod is asked to go, unless a later step needs it, it has been, or its run is complete and keeps it."""
+    """The agent's pod is asked to go, unless it has been, a later step needs it, or its run is complete and keeps it."""
     pod = agent_pod(world)
     if pod is None or pod.deleting or not world.last or (world.run is not None and world.run.status.complete):
         return ()

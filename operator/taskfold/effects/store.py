@@ -38,8 +38,12 @@ SEGMENT_BYTES = 240
 """File systems allow 255; obstore appends `#<number>` while it writes."""
 NEW_BYTES = 32 * 1024 * 1024
 """Create-if-absent is one request and held in memory: meant for manifests and rows, not for bulk."""
-PART_BYTES = 8 * 1024 * 1024
-"""One part of a multipart upload: S3 takes 10,000 of them, so 78 GiB an object."""
+PART_BYTES = 5 * 1024 * 1024
+"""One part of a multipart upload, the least that S3 takes: three of them are in memory for each object that is written.
+S3 takes 10,000, so 48 GiB an object.
+"""
+READ_BYTES = 2 * 1024 * 1024
+"""One piece of an object that is read."""
 CALL_SECONDS = 120.0
 """Limit of every single exchange with the store; a stream has one for each of its parts."""
 RETRIES: dict[str, Any] = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
@@ -136,8 +140,8 @@ class Reader:
         self._etag = etag
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        for start in range(0, self.size, PART_BYTES):
-            end = min(start + PART_BYTES, self.size)
+        for start in range(0, self.size, READ_BYTES):
+            end = min(start + READ_BYTES, self.size)
             yield await self._store.get_range(self.key, start, end, etag=self._etag)
 
 

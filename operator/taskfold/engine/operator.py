@@ -22,7 +22,7 @@ from taskfold.api.common import GROUP, VERSION
 from taskfold.api.settings import Settings
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
-from taskfold.effects import credentials
+from taskfold.effects import credentials, heap
 from taskfold.engine import app, janitor, leading, stateless
 from taskfold.engine.health import Check, Health, Unhealthy
 
@@ -50,6 +50,7 @@ async def serve(settings: Settings, source: credentials.Source, health: Health) 
     StuckError: kopf holds on to a task of its own that does not end.
     """
     gc.set_threshold(*GARBAGE_THRESHOLDS)
+    heap.keep_small()
     ending = asyncio.Event()
     work = kopf.operator(
         registry=registry(settings, source, health, ending),

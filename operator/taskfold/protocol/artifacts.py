@@ -94,9 +94,16 @@ class Manifest:
         return tuple(entry for entry in self.entries if entry.archive is not None)
 
     @property
-    def lost(self) -> tuple[Entry, ...]:
-        """What was declared, is or may be there, and was not taken (C36): a regrade would not see what it should."""
+    def refused(self) -> tuple[Entry, ...]:
+        """What was not taken, by a rule or because it cannot be."""
         return tuple(entry for entry in self.entries if entry.status in (Status.SKIPPED, Status.FAILED))
+
+    @property
+    def lost(self) -> tuple[Entry, ...]:
+        """What is there and was not taken: over a limit, or not to be read (C36). What only overlaps with an earlier one
+        was not even looked at.
+        """
+        return tuple(entry for entry in self.refused if entry.path is not None or entry.status is Status.FAILED)
 
     def document(self) -> dict[str, Any]:
         """The manifest as JSON data."""
