@@ -71,7 +71,7 @@ down:  ## end the local cluster and leave nothing behind
 
 bench: $(STAMP) images  ## what a run costs over bare pods, and copies; see docs/benchmarks.md
 	$(BIN)/python -m bench.run_speed
-	$(BIN)/python -m bench.copies
+	$(BIN)/python -m bench.copy
 
 generate: $(STAMP)  ## write the CRDs and the reference pages from the code
 	$(BIN)/python hack/generate.py

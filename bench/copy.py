@@ -1,14 +1,16 @@
 # ruff: noqa: A005  (nobody imports it, and it is what it is called)
 """Our copies against a raw exec stream that is hashed at both ends, with `kubectl cp` beside them; their memory.
 
-    python -m bench.copy [--mib 100] [--pairs 7] [--pods] [--small N ...] [--kept [--s3 PROGRAM]] [--gzip] [--json FILE]
+    python -m bench.copy [--mib 100] [--pairs 7] [--pods] [--small N ...] [--kept] [--gzip] [--odd]
+        [--json FILE]
 
 What is compared goes in turn, because the machine drifts more than the ways differ; a figure is the median of the own
 ratios of the turns. Every copy ends as a file on the other side whose sha256 is compared, else there is no figure.
 `--pods`: out of one pod into another, beside the slower of a raw stream out of the one and one into the other at the
 same time. `--small`: trees of so many files. `--kept`: artifacts into a store and out of it, one of 1 GiB and ten of
-200 MiB at once, with the memory of this process; a folder, and with `--s3` the S3 server versitygw. `--gzip`: a raw
-stream through `gzip -1` on the far side, of random bytes and of the image's programs.
+200 MiB at once, with the memory of this process; the store is a folder, then the S3 server versitygw. `--gzip`: a raw
+stream through `gzip -1` on the far side, of random bytes and of the image's programs. `--odd`: what `kubectl cp` makes
+of links, FIFOs and odd names.
 """
 
 import argparse
@@ -25,9 +27,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from tests import s3
 from tests.conformance import sandbox_pod
 
-from bench import figures, keeping, s3
+from bench import figures, keeping, odd
 from bench.kube import Failed, Kube, kubeconfig, namespace, until
 from bench.ways import DATA, Kubectl, Ours, Raw, check
 from taskfold.effects import client as api
@@ -161,6 +164,12 @@ class Bench:
             ways = {"ours": lambda: through("gzip -1"), "raw": lambda: through("cat")}
             await self._turns(f"{name}, {_size(size)}, gzip -1 makes {packed / size:.2f} of it", size, turns, ways)
 
+    async def odd(self) -> None:
+        """What `kubectl cp` makes of odd things; ours is in tests/conformance/test_copy_matrix.py."""
+        found = self.found["kubectl cp"] = await odd.told(self._raw[0], self._kubectl, self._folder)
+        for name, words in found.items():
+            print(f"kubectl cp, {name}: {words}", flush=True)
+
     async def kept(self, kind: str, stored: store.Store) -> None:
         """Artifacts through a store: seconds, and what this process had resident."""
         for label, number, each in (("one of 1 GiB", 1, 1 << 30), ("ten of 200 MiB at once", 10, 200 * MIB)):
@@ -285,8 +294,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pods", action="store_true")
     parser.add_argument("--small", type=int, nargs="*", default=[])
     parser.add_argument("--kept", action="store_true")
-    parser.add_argument("--s3", type=Path, help="the program versitygw")
     parser.add_argument("--gzip", action="store_true")
+    parser.add_argument("--odd", action="store_true")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     return parser.parse_args()
 
@@ -301,15 +310,16 @@ async def main() -> None:
             print(bench.found["machine"])
             if options.kept:  # first: what follows leaves more behind in this process
                 await bench.kept("a folder", store.Store((folder / "store").as_uri()))
-            if options.kept and options.s3 is not None:
-                async with s3.serving(options.s3, folder / "s3") as remote:
-                    await bench.kept("S3", remote)
+                with s3.Server(folder / "s3", folder / "s3.log") as server:
+                    await bench.kept("S3", store.Store(f"s3://{s3.BUCKET}/bench", options=s3.options(server.endpoint)))
             for mib in options.mib:
                 await bench.stream(mib * MIB, options.pairs)
             if options.pods:
                 await bench.between_pods(max(options.mib or [100]) * MIB, options.pairs)
             for number in options.small:
                 await bench.small(number, options.pairs)
+            if options.odd:
+                await bench.odd()
             if options.gzip:
                 await bench.compressed(options.pairs)
     if options.json is not None:

@@ -54,7 +54,7 @@ class Raw:
         check(remote.errors.split()[0].decode(), digest.hexdigest())
 
     async def run(self, command: str) -> str:
-        return (await self._kube.run(self._namespace, self._pod, ["bash", "-ec", command])).decode()
+        return (await self._kube.run(self._namespace, self._pod, ["bash", "-ec", command])).decode(errors="replace")
 
 
 class Ours:
@@ -97,19 +97,19 @@ class Kubectl:
         local = kubeconfig.parent / "bin/kubectl"
         self._program = shutil.which("kubectl") or str(local)
         self._options = ["--kubeconfig", str(kubeconfig), "--namespace", namespace]
-        self._pod = pod
+        self.pod = pod
 
     async def upload(self, source: Path) -> None:
-        await self.cp(str(source), f"{self._pod}:{DATA}/kubectl")
+        await self.cp(str(source), f"{self.pod}:{DATA}/kubectl")
 
     async def download(self, target: Path) -> None:
-        await self.cp(f"{self._pod}:{DATA}/source/file", str(target))
+        await self.cp(f"{self.pod}:{DATA}/source/file", str(target))
 
     async def send_tree(self, source: Path) -> None:
-        await self.cp(str(source), f"{self._pod}:{DATA}/kubectl-tree")
+        await self.cp(str(source), f"{self.pod}:{DATA}/kubectl-tree")
 
     async def fetch_tree(self, target: Path) -> None:
-        await self.cp(f"{self._pod}:{DATA}/tree", str(target))
+        await self.cp(f"{self.pod}:{DATA}/tree", str(target))
 
     async def cp(self, source: str, target: str) -> str:
         """What it said."""

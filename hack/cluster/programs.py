@@ -63,6 +63,7 @@ ALL: tuple[Program, ...] = (
     Program("kube-router", (("kube-router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"),)),
     Program("coredns", (("coredns", "github.com/coredns/coredns"),)),
     Program("helm", (("helm", "helm.sh/helm/v4/cmd/helm"),)),
+    Program("versitygw", (("versitygw", "github.com/versity/versitygw/cmd/versitygw"),)),
 )
 
 

@@ -39,6 +39,9 @@ echo "entrypoint: $*"
 touch /tmp/entrypoint-ran
 exec "$@"
 """
+_TEST_SH = b"""#!/bin/bash
+[ "$(ls -A /tests | tr '\\n' ' ')" = "reward test.sh " ] && cat /tests/reward > /logs/verifier/reward.txt
+"""
 _PASSWD = b"""root:x:0:0:root:/root:/bin/bash
 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
 app:x:1500:1500:app:/home/app:/bin/sh
@@ -108,6 +111,14 @@ DERIVED: dict[str, Derived] = {
                 "Retries": 3,
             },
         }
+    ),
+    # A verifier's image with its own test.sh, and what that reads; nothing of a task's tests/ is wanted beside it.
+    "tested": Derived(
+        entries=(
+            layers.Folder("tests", 0o755, 0, 0),
+            layers.File("tests/test.sh", _TEST_SH, 0o755),
+            layers.File("tests/reward", b"0.75\n"),
+        )
     ),
     "no-check": Derived({"Healthcheck": {"Test": ["NONE"]}}),
     "no-program": Derived({"Entrypoint": ["/missing"]}),

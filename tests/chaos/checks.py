@@ -98,14 +98,29 @@ def _record(found: Evidence) -> list[str]:
     told = (found.run["metadata"]["uid"], status["phase"], reward, status.get("masked", False))
     kept = (row["uid"], row["phase"], row["reward"], row["masked"])
     problems = [] if told == kept else [f"has the row {kept} and the status {told}"]
-    files = collected["files"]
-    if files is not None:
-        content = (folder / files["key"]).read_bytes()
-        if hashlib.sha256(content).hexdigest() != files["sha256"]:
-            problems.append("keeps files whose digest is another one than the recorded one")
-    elif not collected["error"] and status.get("attempts", [{}])[-1].get("podUID"):
+    problems += _archives(folder, collected)
+    if not collected["archives"] and not collected["error"] and status.get("attempts", [{}])[-1].get("podUID"):
         problems.append("keeps no files and does not say why")
     return problems
+
+
+def _archives(folder: Path, collected: dict[str, Any]) -> list[str]:
+    """Every archive that the index, or a manifest of artifacts that it names, speaks of is there as it says."""
+    named = [(each["key"], each["sha256"]) for each in collected["archives"]]
+    for each in collected["artifacts"]:
+        below = each["key"].rpartition("/")[0]
+        entries = json.loads((folder / each["key"]).read_text())["artifacts"]
+        archives = [entry["archive"] for entry in entries if entry["archive"] is not None]
+        named += [(f"{below}/{one['key']}".lstrip("/"), one["sha256"]) for one in archives]
+    wrong = [key for key, digest in named if hashlib.sha256(_content(folder / key)).hexdigest() != digest]
+    return [f"keeps {key} with another digest than the recorded one" for key in wrong]
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b"there is no such file"
 
 
 def _history(found: Evidence) -> list[str]:

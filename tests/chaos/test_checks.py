@@ -53,6 +53,9 @@ def verifier(reward: str | None = "0.5") -> dict[str, Any]:
     }
 
 
+FILES = {"key": "files.tar", "sha256": hashlib.sha256(b"files").hexdigest()}
+
+
 def stored(folder: Path, status: dict[str, Any], **changes: Any) -> Path:
     """The store as the operator leaves it."""
     place = folder / STORE
@@ -60,7 +63,11 @@ def stored(folder: Path, status: dict[str, Any], **changes: Any) -> Path:
     (place / "files.tar").write_bytes(b"files")
     reward = float(status["reward"]) if "reward" in status else None
     row = {"uid": UID, "phase": status["phase"], "reward": reward, "masked": status.get("masked", False)}
-    collected = {"error": "", "files": {"key": "files.tar", "sha256": hashlib.sha256(b"files").hexdigest()}}
+    (place / "artifacts.json").write_text(
+        json.dumps({"artifacts": [{"archive": FILES | changes.get("artifact", {})}, {"archive": None}]})
+    )
+    index = {"step": None, "key": "artifacts.json"}
+    collected = {"error": "", "archives": [{"of": "sandbox", "step": None, **FILES}], "artifacts": [index]}
     (place / "row.json").write_text(json.dumps({**row, **changes.get("row", {})}))
     (place / "collected.json").write_text(json.dumps({**collected, **changes.get("collected", {})}))
     return folder
@@ -97,8 +104,10 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "started twice before a loss": (masked("PodDeleted"), {"starts": {"agent": 2}}, "agent was started 2 times"),
     "verdict without a verifier": (run(), {"starts": {"agent": 1}}, "test was never started"),
     "another row": (run(), {"row": {"reward": 1.0}}, "has the row"),
-    "another digest": (run(), {"collected": {"files": {"key": "files.tar", "sha256": "x"}}}, "digest"),
-    "no files": (run(), {"collected": {"files": None}}, "keeps no files"),
+    "another digest": (run(), {"collected": {"archives": [FILES | {"sha256": "x"}]}}, "keeps files.tar with another"),
+    "an archive that is not there": (run(), {"collected": {"archives": [FILES | {"key": "gone.tar"}]}}, "keeps gone"),
+    "an artifact with another digest": (run(), {"artifact": {"sha256": "x"}}, "keeps files.tar with another"),
+    "no files": (run(), {"collected": {"archives": []}}, "keeps no files"),
     "another reward of its grader": (run(), {"grader": verifier("1")}, "its VerifierRun has 1"),
     "a reward without a grader": (run(), {"grader": {}}, "its VerifierRun has None"),
     "journal left": (run(journal=[{"phase": "seed"}]), {}, "still has a journal"),

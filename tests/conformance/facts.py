@@ -24,7 +24,8 @@ def document(operator: harness.Operator, status: Mapping[str, Any], name: str) -
 
 
 def kept(operator: harness.Operator, status: Mapping[str, Any]) -> dict[str, bytes]:
-    """The regular files of a complete run's files.tar: path to content."""
-    with tarfile.open(operator.store / status["store"] / "files.tar") as tar:
+    """The regular files of what a complete run's one sandbox left: path to content."""
+    (archive,) = document(operator, status, "collected.json")["archives"]
+    with tarfile.open(operator.store / status["store"] / archive["key"]) as tar:
         members = [member for member in tar if member.isreg()]
         return {member.name: tar.extractfile(member).read() for member in members}  # type: ignore[union-attr]

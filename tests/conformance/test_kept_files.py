@@ -91,23 +91,22 @@ def test_a_cancelled_run_has_a_row(
     assert cluster.pods(namespace, name) == []
 
 
-def test_files_tar_has_the_logs_of_agent_and_verifier_and_its_manifest_the_digest(
+def test_an_archive_has_the_logs_of_agent_and_verifier_and_the_index_its_digest(
     run: Runner, operator: harness.Operator
 ) -> None:
     agent = script("echo working; mkdir -p /logs/artifacts/deep; echo report > /logs/artifacts/deep/report")
     status = run(task("echo testing; echo 0.5 > /logs/verifier/reward.txt"), agent)
-    files, manifest = kept(operator, status), document(operator, status, "collected.json")
-    content = (operator.store / status["store"] / "files.tar").read_bytes()
+    files, index = kept(operator, status), document(operator, status, "collected.json")
+    (archive,) = index["archives"]
+    content = (operator.store / status["store"] / archive["key"]).read_bytes()
     assert files["logs/verifier/test-stdout.txt"] == b"testing\n"
     assert files["logs/verifier/reward.txt"] == b"0.5\n"
     assert files["logs/agent/stdout.txt"] == b"working\n"
     assert files["logs/artifacts/deep/report"] == b"report\n"
     assert json.loads(files["logs/agent/trajectory.json"])["schema_version"] == "ATIF-v1.7"
-    assert manifest["error"] == ""
-    assert manifest["files"]["key"] == "files.tar"
-    assert manifest["files"]["sha256"].removeprefix("sha256:") == hashlib.sha256(content).hexdigest()
-    assert manifest["files"]["bytes"] == len(content)
-    assert (manifest["files"]["truncated"], manifest["files"]["skipped"]) == (False, [])
+    assert (index["error"], archive["of"], archive["step"]) == ("", "sandbox", None)
+    assert (archive["sha256"], archive["bytes"]) == (hashlib.sha256(content).hexdigest(), len(content))
+    assert (archive["truncated"], archive["skipped"]) == (False, [])
 
 
 def test_what_is_no_file_is_not_followed_and_named(run: Runner, operator: harness.Operator) -> None:
@@ -117,14 +116,15 @@ def test_what_is_no_file_is_not_followed_and_named(run: Runner, operator: harnes
     )
     status = run(task("echo 1 > /logs/verifier/reward.txt"), agent)
     assert status["reward"] == "1"
-    files, manifest = kept(operator, status), document(operator, status, "collected.json")
-    with tarfile.open(operator.store / status["store"] / "files.tar") as tar:
+    files = kept(operator, status)
+    (archive,) = document(operator, status, "collected.json")["archives"]
+    with tarfile.open(operator.store / status["store"] / archive["key"]) as tar:
         modes = {member.name: member.mode for member in tar}
         kinds = {member.name for member in tar if not (member.isreg() or member.isdir() or member.issym())}
     assert not kinds
     assert "logs/artifacts/link" not in files
     assert not any(path.startswith("logs/artifacts/folder/") for path in files)
-    assert {each["path"].rpartition("/")[2] for each in manifest["files"]["skipped"]} >= {"pipe", "device"}
+    assert {each["path"].rpartition("/")[2] for each in archive["skipped"]} >= {"pipe", "device"}
     assert modes["logs/artifacts/sp ace"] & 0o7000 == 0
 
 

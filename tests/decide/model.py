@@ -235,6 +235,9 @@ class Cluster:
         for nonce, report in self.reports.items():
             if isinstance(report, PhaseUnreached):
                 self.reports[nonce] = replace(report, retry_in=0.0)
+        for name, copy in self.copies.items():
+            if isinstance(copy, CopyFailed):
+                self.copies[name] = replace(copy, retry_in=0.0)
         for name, sandbox in list(self.sandboxes.items()):
             view = self._pod_moves(sandbox.view, pick)
             if view is None:

@@ -36,7 +36,8 @@ def calm(cluster: Cluster, until: Callable[[Cluster], object] = lambda cluster: 
         if until(cluster):
             return number
         step(cluster)
-    raise AssertionError(f"not there after {CALM} steps: {cluster.run.status!r}")
+    graded = cluster.verifier.status if cluster.verifier is not None else None
+    raise AssertionError(f"not there after {CALM} steps: {cluster.run.status!r}, {graded!r}")
 
 
 def losses_are_what_was_asked_for(cluster: Cluster) -> None:

@@ -17,7 +17,7 @@ def decide(status=None, **changes):
 
 SHARED = apart.complete_run(verifier=VerifierStatus(mode=Mode.SHARED, name=worlds.VERIFIER, uid=worlds.VERIFIER_UID))
 UNGRADED = apart.complete_run(verifier=None)
-TOO_LARGE = Entry("/app/big", "app/big", Status.SKIPPED, reason="over the limit")
+TOO_LARGE = Entry("/app/big", "app/big", Status.SKIPPED, path="/app/big", reason="over the limit")
 LOST = Manifest((apart.MISSING, apart.KEPT, apart.FAILED, TOO_LARGE))
 
 

@@ -13,6 +13,7 @@ from tests.effects.local_box import boxed
 
 from taskfold.contract.task import Artifact
 from taskfold.effects import artifacts as copies
+from taskfold.effects import sandbox
 from taskfold.effects import store as stores
 from taskfold.protocol import artifacts
 from taskfold.protocol.artifacts import Status
@@ -215,3 +216,29 @@ async def test_a_folder_is_put_back_before_what_lies_in_it(helper: Path, work: P
     assert {name: each[0] for name, each in tree(work / "a").items()} == {
         name: each[0] for name, each in before.items()
     }
+
+
+# Logs
+
+
+async def test_an_archive_of_logs_and_what_is_said_of_it(helper: Path, work: Path, store: stores.Store) -> None:
+    (work / "log").write_bytes(b"the token is very-secret-value.")
+    (work / "reward").write_bytes(b"very-secret-value")
+    os.mkfifo(work / "fifo")
+    async with boxed(helper) as box:
+        said = await copies.pack_archive(
+            box,
+            store,
+            PLACE,
+            "files-0123.tar",
+            [sandbox.Root(str(work), "logs")],
+            max_bytes=MIB,
+            max_entries=10,
+            scrub=[b"very-secret-value"],
+            scrub_except=[str(work / "reward")],
+        )
+    archive = artifacts.Archive(said["key"], said["bytes"], said["sha256"], said["entries"])
+    found = await members(store, artifacts.Entry("logs", "logs", Status.OK, archive=archive))
+    assert found == {"logs": None, "logs/log": b"the token is *****************.", "logs/reward": b"very-secret-value"}
+    assert said["skipped"] == [{"path": str(work / "fifo"), "reason": "special"}]
+    assert said["truncated"] is False

@@ -433,6 +433,28 @@ async def test_a_file_that_changes_is_packed_again(
     assert len(content["log"] or b"") == entry.size
 
 
+async def test_what_is_over_a_limit_is_not_packed_again_because_it_changed(
+    helper: Path, tmp_path: Path, store: stores.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "large").write_bytes(bytes(20 * MIB))
+    growing, put, puts = Growing(work / "log"), stores.Store.put_stream, 0
+
+    async def counted(self: stores.Store, key: str, chunks: AsyncIterable[bytes], **options: Any) -> stores.Written:
+        nonlocal puts
+        puts += 1
+        return await put(self, key, chunks, **options)
+
+    monkeypatch.setattr(stores.Store, "put_stream", counted)
+    try:
+        async with boxed(helper) as box:
+            found = await export(box, store, declared(work), limits=copies.Limits(16 * MIB, 100, 60))
+    finally:
+        growing.end()
+    assert ([entry.status for entry in found.entries], puts) == ([Status.SKIPPED], 1)
+
+
 async def test_names_have_a_bound_in_the_manifest(helper: Path, tmp_path: Path, store: stores.Store) -> None:
     """A hundred names of a kilobyte would make a manifest of many artifacts too large to be kept."""
     work = tmp_path / "work"

@@ -55,6 +55,24 @@ NAMED = {
 }
 
 
+OWN = {
+    "environmentFrom": {"environmentFrom": [{"secretRef": {"name": "s"}}]},
+    "secretsFrom": {"secretsFrom": [{"name": "s"}]},
+    "env": {"env": [keyed("s")]},
+}
+
+
+@pytest.mark.parametrize("spec", OWN.values(), ids=OWN)
+async def test_so_is_what_a_verification_names_beside_its_run(spec):
+    """As one does that grades a run again with words of its own; the agent's are in what it left."""
+    client = Client()
+    for each in (secret("s", TOKEN), secret("agents", KEY)):
+        client.put(api.SECRETS, each)
+    run = worlds.run(worlds.running(), agent=script(env=[keyed("agents")]))
+    found = await secrecy.values(run, Sources(client, SecretSettings()), worlds.verifier(**spec))
+    assert set(found) == {TOKEN, KEY}
+
+
 @pytest.mark.parametrize("spec", NAMED.values(), ids=NAMED)
 async def test_every_value_of_every_secret_that_a_run_names_is_hidden(spec):
     """Also of keys that it does not use: one file in the sandbox may hold them all."""

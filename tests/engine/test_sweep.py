@@ -11,6 +11,7 @@ from tests.engine import parts
 from tests.world import clock
 
 from taskfold.api.taskrun import TaskRun
+from taskfold.api.verifierrun import VerifierRun
 from taskfold.decide import status as to
 from taskfold.effects import client as api
 from taskfold.engine import sweep
@@ -82,6 +83,50 @@ def test_fate(given, name, expected):
     assert sweep.fate(found, name) is expected
 
 
+def verifier(tries=1, *, phase="Verifying", complete=False, uid="uid-v", name="v", reward=None, pods=True):
+    """`tries`: of its own pods; `pods`: it has come so far as to have any."""
+    attempts = [{"number": 1, "tries": tries, "startTime": worlds.ago(60)}] if pods else []
+    status: dict[str, Any] = {"phase": phase, "complete": complete, "attempts": attempts}
+    status |= {"reward": reward} if reward is not None else {}
+    spec = {"source": {"runRef": {"name": "a", "uid": UID}}, "mode": "separate"}
+    metadata = {"name": name, "namespace": "team", "uid": uid, "generation": 1}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def own(name="v-1", *, uid: str | None = "uid-v", **more):
+    """A separate verification's own pod; without `uid` nobody owns it any more."""
+    found = pod(name, labels={"taskfold.dev/role": "verifier-sandbox"}, **more)
+    if uid is not None:
+        owner = {"kind": "VerifierRun", "name": "v", "uid": uid, "controller": True}
+        found["metadata"]["ownerReferences"] = [owner]
+    return found
+
+
+DONE = {"phase": "Succeeded", "complete": True, "reward": "1"}
+LOST = {"phase": "Masked", "complete": True}
+OWN_FATES = {
+    "no VerifierRun": (None, "Never", "v-1", Fate.VERIFIER_GONE),
+    "the current try": (verifier(2), "Never", "v-2", Fate.NEEDED),
+    "it has not come so far": (verifier(pods=False), "Never", "v-1", Fate.NEEDED),
+    "an earlier try": (verifier(2), "Always", "v-1", Fate.EARLIER_TRY),
+    "a later try than the picture knows": (verifier(1), "Never", "v-2", Fate.NEEDED),
+    "ending": (verifier(phase="Succeeded", reward="1"), "Never", "v-1", Fate.NEEDED),
+    "complete": (verifier(**DONE), "Never", "v-1", Fate.VERIFIER_COMPLETE),
+    "complete, kept": (verifier(**DONE), "Always", "v-1", Fate.KEPT),
+    "complete, graded, kept if it fails": (verifier(**DONE), "OnFailure", "v-1", Fate.VERIFIER_COMPLETE),
+    "complete, masked, kept if it fails": (verifier(**LOST), "OnFailure", "v-1", Fate.KEPT),
+    "complete, its run gone": (verifier(**DONE), None, "v-1", Fate.VERIFIER_COMPLETE),
+}
+
+
+@pytest.mark.parametrize(("given", "retention", "name", "expected"), OWN_FATES.values(), ids=OWN_FATES)
+def test_fate_of_a_verifications_own_pod(given, retention, name, expected):
+    found = VerifierRun.parse({**given, "metadata": {**given["metadata"], "resourceVersion": "1"}}) if given else None
+    graded = run((1, 1), phase="Succeeded", complete=True, retention=retention or "Never")
+    of = TaskRun.parse({**graded, "metadata": {**graded["metadata"], "resourceVersion": "1"}}) if retention else None
+    assert sweep.fate_of_own(found, of, name) is expected
+
+
 class World:
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.operator = parts.Operator(folder, **settings)
@@ -121,6 +166,29 @@ def test_an_orphan_is_deleted_once_the_api_server_says_that_its_run_is_gone(worl
     world.pods(pod("a-1-1"), pod("b-1-1", owner="b"))
     world.client.put(api.TASKRUNS, run((1, 1), name="b"))
     assert world.round() == ["get taskruns/a", "delete pods/a-1-1", "get taskruns/b"]
+
+
+def test_an_own_pod_that_came_too_late_goes(world):
+    """Its operator had been stopped right before it created it: the verification is complete by now."""
+    world.client.put(api.TASKRUNS, run((1, 1), phase="Succeeded", complete=True))
+    world.client.put(api.VERIFIERRUNS, verifier(**DONE))
+    world.pods(own())
+    assert world.round() == ["get taskruns/a", "get verifierruns/v", "delete pods/v-1"]
+
+
+@pytest.mark.parametrize("given", [own(uid=None), own(uid="older")], ids=["orphan", "of an older one"])
+def test_an_own_pod_whose_verification_is_gone_goes(world, given):
+    world.watch.see_run(world.client.put(api.TASKRUNS, run((1, 1))))
+    world.client.put(api.VERIFIERRUNS, verifier())
+    world.pods(given)
+    assert world.round()[-1] == "delete pods/v-1"
+
+
+def test_an_own_pod_that_is_needed_costs_nothing(world):
+    world.watch.see_run(world.client.put(api.TASKRUNS, run((1, 1))))
+    world.watch.see_verifier(world.client.put(api.VERIFIERRUNS, verifier()))
+    world.pods(own())
+    assert world.round() == []
 
 
 def test_the_pod_of_an_older_run_of_the_same_name_is_an_orphan(world):

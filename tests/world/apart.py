@@ -25,6 +25,7 @@ from tests.world.scenarios import (
     delete,
     kill_operators,
     later,
+    no_longer_kept,
     on,
     one,
     runs,
@@ -198,6 +199,7 @@ CALM = [
         "separate: no artifacts at all", End(Phase.SUCCEEDED, "0"), toml=IMAGE + SEPARATE, programs={"agent": Script()}
     ),
     apart("separate: pods are kept", GRADED, podRetention="Always", retained=True),
+    apart("separate: pods that are no longer kept", GRADED, happens=no_longer_kept, podRetention="Always"),
     apart(
         "separate: a quota that gets room",
         GRADED,

@@ -136,7 +136,7 @@ class Chaos:
         spec |= {"onAgentCausedLoss": "zero"} if run.zero else {}
         spec |= {"ttlSecondsAfterFinished": run.ttl} if run.ttl is not None else {}
         spec |= {"suspend": True} if run.suspended else {}
-        toml = plans.TOML + (plans.HOOKS if run.hooks else "")
+        toml = plans.TOML + (plans.HOOKS if run.hooks else "") + (plans.SEPARATE if run.separate else "")
         world.create(name, agent=plans.AGENTS[run.agent], files={"task.toml": toml}, **spec)
 
     def _strike(self, each: Misfortune) -> None:

@@ -24,6 +24,7 @@ INSTALLED: Object = {"script": {"install": "get it", "run": "work"}}
 
 TOML = 'environment.docker_image = "python:3.12-slim"\nagent.timeout_sec = 60\nverifier.timeout_sec = 60\n'
 HOOKS = 'verifier.collect = [{ command = "first" }]\n'
+SEPARATE = 'verifier.environment_mode = "separate"\n'
 
 AGENTS: Mapping[str, Object] = {"oracle": ORACLE, "nop": NOP, "script": SCRIPT, "installed": INSTALLED}
 
@@ -91,6 +92,7 @@ class Run:
     test: Grading = Grading.ONE
     at: int = 0
     hooks: bool = False
+    separate: bool = False
     retries: int = 0
     zero: bool = False
     ttl: int | None = None
@@ -219,7 +221,9 @@ def undisturbed(run: Run, cgroup: int) -> tuple[End, ...]:
     out_of_memory = _lost(("OOMKilled",), misfortunes.OOM, zero=zero)
     if cgroup == 2 and agent_works and run.work is Work.EATS_MEMORY:
         return out_of_memory
-    graded = out_of_memory if cgroup == 2 and run.test is Grading.EATS_MEMORY else (_verdict(run),)
+    # A verifier's own sandbox is not the agent's to lose.
+    lost = _lost(("OOMKilled",), misfortunes.OOM, zero=zero and not run.separate)
+    graded = lost if cgroup == 2 and run.test is Grading.EATS_MEMORY else (_verdict(run),)
     if agent_works and run.work is Work.FILLS_DISK:
         # The kubelet looks every ten seconds: a quick test.sh may be over by then.
         return (*graded, *_lost(misfortunes.LIMIT.reasons, misfortunes.UNAVAILABLE, zero=zero))

@@ -271,7 +271,7 @@ def _labelled(obj: Object) -> None:
     obj["metadata"].setdefault("labels", {})["example.com/seen"] = "true"
 
 
-def _no_longer_kept(world: World) -> None:
+def no_longer_kept(world: World) -> None:
     """The pods of a finished run are wanted no more; the scenario goes on until they are gone."""
     world.when(complete, lambda world: world.after(10.0, lambda world: world.change(RUN, podRetention="Never")))
     world.when(lambda world: complete(world) and not world.pods(RUN), lambda world: None)
@@ -314,6 +314,6 @@ TROUBLED = [
         happens=on(runs("agent"), _others_write),
         programs={"agent": LONG},
     ),
-    one("pods that are no longer kept", GRADED, happens=_no_longer_kept, podRetention="Always"),
+    one("pods that are no longer kept", GRADED, happens=no_longer_kept, podRetention="Always"),
     one("an image with a user of its own", GRADED, happens=_own_user),
 ]

@@ -7,6 +7,7 @@ process's way to it.
 
 import contextlib
 import hashlib
+import math
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -117,7 +118,7 @@ class Store:
         async with self.call("list", prefix):
             found = sorted(key for key in self._bucket.objects if key.startswith(prefix))
         for key in found:
-            yield stores.Stored(key, len(self._bucket.objects[key]))
+            yield stores.Stored(key, len(self._bucket.objects[key]), math.inf)  # nothing grows old
 
     async def delete(self, prefix: str, *, limit: int = 10_000) -> int:
         if prefix.count("/") < 3:
@@ -132,6 +133,9 @@ class Store:
         async with self.call("remove", ", ".join(map(stores.check_key, keys))):
             for key in keys:
                 self._bucket.objects.pop(key, None)
+
+    async def sweep_unfinished(self, prefix: str, before: float) -> int:
+        return 0
 
     @contextlib.asynccontextmanager
     async def local_copy(self, key: str, digest: str, *, limit: int | None = None) -> AsyncIterator[Path]:

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from taskfold.decide import plan as plans
-from tests.world import all_scenarios, crash_points, faults, imaged, misfortunes, scenarios
+from tests.world import all_scenarios, apart, crash_points, faults, imaged, misfortunes, scenarios
 from tests.world.crash_points import CrashPoint, Kind
 from tests.world.play import Played, Scenario, alone, play
 
@@ -54,9 +54,9 @@ def chosen() -> dict[str, list[CrashPoint]]:
     return found
 
 
-WHOLE = (scenarios.PLAIN[0], misfortunes.ASKED[4], imaged.CALM[0])
-"""Scenarios that are interrupted at every kind of call in any case: a plain life, one with another attempt, and one
-with all that an image may want."""
+WHOLE = (scenarios.PLAIN[0], misfortunes.ASKED[4], imaged.CALM[0], apart.CALM[0])
+"""Scenarios that are interrupted at every kind of call in any case: a plain life, one with another attempt, one
+with all that an image may want, and a separate verification."""
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,12 @@ import os
 
 import pytest
 
-from tests.world import all_scenarios, crash_points, misfortunes, scenarios
+from tests.world import all_scenarios, apart, crash_points, misfortunes, scenarios
 from tests.world.play import Played, Scenario, fenced, play
 
 ALL_POINTS = bool(os.environ.get("TASKFOLD_SCENARIOS"))
 """`make scenarios`: every call of every scenario. Else every kind of call in the first ones, and few in the others."""
-WHOLE = (scenarios.PLAIN[0], misfortunes.ASKED[3])
+WHOLE = (scenarios.PLAIN[0], misfortunes.ASKED[3], apart.CALM[0])
 FEW = 4
 
 

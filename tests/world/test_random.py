@@ -26,6 +26,7 @@ RUNS = st.builds(
     test=st.sampled_from(Grading),
     at=st.integers(0, 60),
     hooks=st.booleans(),
+    separate=st.booleans(),
     retries=st.integers(0, 2),
     zero=st.booleans(),
     ttl=st.sampled_from([None, None, 0, 30]),

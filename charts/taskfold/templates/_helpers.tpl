@@ -59,6 +59,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "taskfold.storeVolume" -}}
 {{- $store := .Values.store -}}
 {{- $folder := include "taskfold.storeFolder" . -}}
+{{- if and $store.serverSideEncryption (not (hasPrefix "s3://" $store.url)) -}}
+{{- fail (printf "store.serverSideEncryption is for an s3:// store, and store.url is %s: leave it empty" $store.url) -}}
+{{- end -}}
 {{- if not $folder -}}
   {{- if $store.ephemeral -}}
   {{- fail (printf "store.ephemeral=true is for a file:// store; %s outlives the operator's pod anyway" $store.url) -}}
@@ -103,6 +106,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "taskfold.settings" -}}
 {{- $store := dict "url" .Values.store.url "ephemeral" .Values.store.ephemeral -}}
 {{- with .Values.store.options }}{{ $_ := set $store "options" . }}{{ end -}}
+{{- with .Values.store.serverSideEncryption }}{{ $_ := set $store "serverSideEncryption" . }}{{ end -}}
+{{- with .Values.store.retentionSeconds }}{{ $_ := set $store "retentionSeconds" . }}{{ end -}}
 {{- $derived := dict
   "clusterName" .Values.clusterName
   "namespaces" (ternary list (include "taskfold.namespaces" . | fromJsonArray) .Values.clusterWide)

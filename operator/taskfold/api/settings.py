@@ -37,15 +37,66 @@ class HelperSettings(_Settings):
     """When a node pulls that image."""
 
 
+class StoreEncryption(_Settings):
+    """What an S3 store is asked to encrypt new objects with. Unset: what the bucket does by itself."""
+
+    type: Literal["AES256", "aws:kms", "aws:kms:dsse", "sse-c"] | None = None
+    """`AES256`: keys of S3. `aws:kms`, `aws:kms:dsse`: a key of KMS. `sse-c`: a key of yours, base64 in the environment
+    variable AWS_SSE_CUSTOMER_KEY_BASE64, without which nothing can be read again."""
+    kms_key_id: str = ""
+    """Key of KMS. Empty: the bucket's, or the account's."""
+    bucket_key: bool | None = None
+    """Whether one data key serves many objects, which costs fewer calls to KMS. Unset: as the bucket says."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if (self.kms_key_id or self.bucket_key is not None) and self.type not in ("aws:kms", "aws:kms:dsse"):
+            raise ValueError("kmsKeyId and bucketKey are for the types aws:kms and aws:kms:dsse")
+        return self
+
+    def options(self) -> dict[str, str]:
+        """The same as options of the store's client."""
+        bucket_key = None if self.bucket_key is None else str(self.bucket_key).lower()
+        found = {
+            "server_side_encryption": self.type,
+            "sse_kms_key_id": self.kms_key_id,
+            "sse_bucket_key_enabled": bucket_key,
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+_SECRET_WORDS = ("secret", "token", "password", "access_key", "account_key", "customer_key", "service_account_key")
+_NO_SECRET_WORDS = ("token_file", "token_url")
+
+
 class StoreSettings(_Settings):
     """Where a run's files are kept."""
 
     url: str = "file:///var/lib/taskfold"
     """`file:///folder`, `s3://bucket/prefix`, `gs://…` or `az://…`."""
     options: dict[str, str] = Field(default_factory=dict)
-    """Options of the object store's client, for example `endpoint`."""
+    """Options of the object store's client, for example `endpoint`. No credentials: they come from the environment."""
+    server_side_encryption: StoreEncryption = StoreEncryption()
+    """What an S3 store is asked to encrypt new objects with."""
+    retention_seconds: float | None = Field(default=None, ge=1)
+    """Delete a run's files so long after the last of them was written, if the run is no object any more. Unset: they
+    are kept for ever."""
     ephemeral: bool = False
     """Says that losing the store with the operator's pod is accepted; only then may the folder be an emptyDir."""
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> Self:
+        for name in self.options:
+            said = name.lower()
+            if any(word in said for word in _SECRET_WORDS) and not any(word in said for word in _NO_SECRET_WORDS):
+                raise ValueError(f"store.options.{name} is a secret: give it in the environment (store.secretName)")
+        if self.server_side_encryption.type is not None and not self.url.startswith("s3://"):
+            raise ValueError("store.serverSideEncryption is for an s3:// store")
+        return self
+
+    def client_options(self) -> dict[str, str]:
+        """All options of the store's client."""
+        return {**self.options, **self.server_side_encryption.options()}
 
 
 class RegistrySettings(_Settings):
@@ -242,7 +293,9 @@ class JanitorSettings(_Settings):
     finished_seconds: float = Field(default=60, ge=1)
     """How often finished runs are looked at: for a time to live that was set late, and for leftover pods."""
     deletes_per_second: float = Field(default=10, gt=0)
-    """Pace of all deletions of expired runs, and of leftover pods."""
+    """Pace of all deletions of expired runs, of leftover pods, and of runs' files in the store."""
+    store_seconds: float = Field(default=3600, ge=1)
+    """How often the store is searched for what its retention has ended for, and for what nothing refers to."""
     force_delete_seconds: float | None = Field(default=None, ge=60)
     """Remove a pod's object without the kubelet's word so long after its grace has ended. Unset: never. The end of
     the object is not the end of its containers: on a node that is only cut off they go on."""

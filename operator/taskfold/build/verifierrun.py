@@ -26,7 +26,12 @@ def manifest(run: TaskRun, name: str, attempt: int, mode: Mode, step: str | None
         spec["env"] = [variable.wire() for variable in overrides.env]
     if mode is Mode.SEPARATE:  # a pod of its own, under the rules of the run's
         own = {"pod": run.spec.pod, "security": run.spec.security}
-        spec |= {field: options.wire() for field, options in own.items() if options is not None}
+        spec |= {field: _said(options.wire()) for field, options in own.items() if options is not None}
     metadata = pod.metadata(run, name, "verifier", attempt)
     del metadata["annotations"]
     return {"apiVersion": API_VERSION, "kind": VerifierRun.KIND, "metadata": metadata, "spec": spec}
+
+
+def _said(options: dict[str, Any]) -> dict[str, Any]:
+    """Without lists and tables that hold nothing: some fields are not even to be named beside others."""
+    return {field: value for field, value in options.items() if value not in ([], {})}

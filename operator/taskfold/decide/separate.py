@@ -129,7 +129,7 @@ def notes(manifest: artifacts.Manifest) -> list[str]:
 
 
 def _stop(world: VerifierWorld) -> tuple[DeletePod, ...]:
-    """The agent's pod is asked to go, unless it has been, a later step needs it, or its run is complete and keeps it."""
+    """The agent's pod is asked to go, unless it has been, a later step needs it, or a complete run keeps it."""
     pod = agent_pod(world)
     if pod is None or pod.deleting or not world.last or (world.run is not None and world.run.status.complete):
         return ()

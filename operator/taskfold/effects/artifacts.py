@@ -210,8 +210,8 @@ class _Export:
             pack = functools.partial(self._pack, index, asked, keep=not last)
             found = await self._patiently(pack, artifact.source)
             root = found.roots[0]
-            again = tries + 1 < CHANGED_TRIES
-            if root.type is kind and not (root.changed_count and again):
+            settled = found.truncated or not root.changed_count or tries + 1 == CHANGED_TRIES
+            if root.type is kind and settled:
                 return self._packed(artifact, root, found)
         return artifact_entries.refused(artifact, root) or artifact_entries.without(
             artifact, root, artifacts.Status.FAILED, "it was replaced again and again while it was read"

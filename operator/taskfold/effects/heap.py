@@ -20,4 +20,5 @@ def keep_small() -> bool:
     except (OSError, AttributeError):
         return False
     wanted = ((_ARENA_MAX, ARENAS), (_MMAP_THRESHOLD, SEPARATE_BYTES), (_TRIM_THRESHOLD, SEPARATE_BYTES))
-    return all([mallopt(option, value) == 1 for option, value in wanted])
+    taken = [mallopt(option, value) for option, value in wanted]
+    return all(taken)

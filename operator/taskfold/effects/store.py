@@ -21,13 +21,13 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mappin
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import obstore
 import obstore.exceptions
 import obstore.store
 
-from taskfold.effects import errors, local_copies
+from taskfold.effects import backends, errors, local_copies
 
 if TYPE_CHECKING:
     from obstore import GetOptions
@@ -46,8 +46,6 @@ READ_BYTES = 2 * 1024 * 1024
 """One piece of an object that is read."""
 CALL_SECONDS = 120.0
 """Limit of every single exchange with the store; a stream has one for each of its parts."""
-RETRIES: dict[str, Any] = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
-SCHEMES = ("file", "s3", "gs", "az", "memory")
 
 _LEFTOVER = re.compile(r"#\d+$")
 
@@ -70,10 +68,11 @@ class TooLarge(errors.StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object of a listing. `size` in bytes."""
+    """An object of a listing. `size` in bytes. `modified`: seconds since 1970, by the store's clock."""
 
     key: str
     size: int
+    modified: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +157,11 @@ class Store:
         self,
         url: str,
         *,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, str] | None = None,
         cache: local_copies.LocalCopies | None = None,
     ) -> None:
         self.url = url
-        self._backend = _backend(url, options or {})
+        self._backend = backends.make(url, options or {})
         self._copies = cache or local_copies.LocalCopies()
         self._root: Path | None = None
         if isinstance(self._backend, obstore.store.LocalStore):
@@ -245,7 +244,7 @@ class Store:
             if page is None:
                 return
             for meta in page:
-                yield Stored(meta["path"], meta["size"])
+                yield Stored(meta["path"], meta["size"], meta["last_modified"].timestamp())
 
     async def delete(self, prefix: str, *, limit: int = 10_000) -> int:
         """Delete at most `limit` objects under `prefix`, return how many: fewer than `limit` = none is left.
@@ -270,6 +269,17 @@ class Store:
         """Delete these objects; one that is not there is as good as deleted."""
         for start in range(0, len(keys), 1000):
             await self._delete([check_key(key) for key in keys[start : start + 1000]])
+
+    async def sweep_unfinished(self, prefix: str, before: float) -> int:
+        """Delete what killed processes left half-written under `prefix` before this time (seconds since 1970).
+
+        Of a folder; a bucket has a rule for it (docs/store.md). Returns how many files went.
+        """
+        folder = _folder(prefix)
+        if self._root is None:
+            return 0
+        async with self._call(prefix):
+            return await asyncio.to_thread(_sweep_unfinished, self._root / folder, before)
 
     async def check(self) -> None:
         """Prove that objects can be written, read, deleted and *not* replaced. StoreError says what fails."""
@@ -375,32 +385,10 @@ class Store:
             raise AlreadyStored("there is an object already, with other content; it is kept", where=where) from error
         except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError) as error:
             raise errors.StoreError(
-                _text(error), where=where, remedy="Give the operator's identity read, write and delete there."
+                backends.text(error), where=where, remedy="Give the operator's identity read, write and delete there."
             ) from error
         except (obstore.exceptions.BaseError, OSError, ValueError) as error:
-            raise errors.StoreError(_text(error), where=where, remedy=_remedy(self._root)) from error
-
-
-def _backend(url: str, options: Mapping[str, Any]) -> obstore.store.ObjectStore:
-    scheme, separator, rest = url.partition("://")
-    if not separator or scheme not in SCHEMES or "@" in rest:
-        raise errors.StoreError(
-            f"{scheme if '@' in rest else url!r} is not the URL of a store",
-            remedy="Write file:///path, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix, "
-            "without credentials: they come from the environment or a workload identity.",
-        )
-    try:
-        if scheme == "file":
-            return obstore.store.from_url(url, mkdir=True)
-        if scheme == "memory":
-            return obstore.store.from_url(url)
-        from_url: Any = obstore.store.from_url  # its overloads know each backend's options by name
-        backend: obstore.store.ObjectStore = from_url(url, retry_config=RETRIES, **options)
-        return backend
-    except (obstore.exceptions.BaseError, OSError, ValueError, TypeError) as error:
-        raise errors.StoreError(
-            _text(error), where=url, remedy=_remedy(Path(rest) if scheme == "file" else None)
-        ) from error
+            raise errors.StoreError(backends.text(error), where=where, remedy=backends.remedy(self._root)) from error
 
 
 def _folder(prefix: str) -> str:
@@ -413,15 +401,15 @@ def _too_large(where: str, limit: int) -> TooLarge:
     return TooLarge(f"more than {limit:,} bytes", limit=limit, where=where)
 
 
-def _text(error: BaseException) -> str:
-    """obstore appends a dump of its internals; the first part is the message."""
-    return str(error).partition("\n\nDebug source:")[0].strip()[:1000] or type(error).__name__
-
-
-def _remedy(root: Path | None) -> str:
-    if root is not None:
-        return f"Check that {root} is mounted, writable for uid {os.getuid()}, and has room."
-    return "Check the store's URL, its endpoint and region, and the credentials in the environment."
+def _sweep_unfinished(folder: Path, before: float) -> int:
+    swept = 0
+    for parent, _, files in os.walk(folder):
+        for path in (Path(parent, name) for name in files if _LEFTOVER.search(name)):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < before:
+                    path.unlink()
+                    swept += 1
+    return swept
 
 
 def _read(path: Path, limit: int) -> bytes:

@@ -69,7 +69,7 @@ class Outside:
 @contextlib.asynccontextmanager
 async def running(settings: Settings, source: credentials.Source) -> AsyncIterator[App]:
     """An operator at work for the length of the block."""
-    store = stores.Store(settings.store.url, options=settings.store.options)
+    store = stores.Store(settings.store.url, options=settings.store.client_options())
     await store.check()
     shares = _shares(settings)
     async with (

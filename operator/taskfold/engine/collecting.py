@@ -15,6 +15,7 @@ from typing import Any
 from taskfold.api.reasons import Reason
 from taskfold.api.status import JournalPhase
 from taskfold.api.taskrun import TaskRun
+from taskfold.api.verifierrun import VerifierRun
 from taskfold.build import phases, seeding, steps
 from taskfold.build import pod as pod_builder
 from taskfold.decide import pod as pods
@@ -47,12 +48,13 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Logs:
     """What is packed into one archive. `of`: the first part of its name. `rewards`: files that are kept as they are.
-    `more`: of this sandbox more is copied next.
+    `of_verifier`: whose own sandbox it is. `more`: of this sandbox more is copied next.
     """
 
     of: str
     roots: Sequence[sandboxes.Root]
     rewards: Sequence[str] = (phases.REWARD_JSON, phases.REWARD_TXT)
+    of_verifier: VerifierRun | None = None
     more: bool = False
 
 
@@ -128,7 +130,8 @@ class Collecting:
         pod = world.own.pod if world.own is not None else None
         if reachable and pod is not None and world.run is not None:
             roots = [LOGS, *_entrypoint(world.own is not None and world.own.recorded is not None, own=True)]
-            await self._keep(world.run, self._sandbox(world.run, pod), place, VERIFIER, Logs("verifier", roots))
+            logs = Logs("verifier", roots, of_verifier=world.verifier)
+            await self._keep(world.run, self._sandbox(world.run, pod), place, VERIFIER, logs)
         else:
             lost = "the verifier's sandbox was gone before its files could be kept"
             text = lost if world.verifier.status.pod_name else ""
@@ -205,7 +208,7 @@ class Collecting:
     async def _packed(self, run: TaskRun, sandbox: sandboxes.Sandbox, place: str, logs: "Logs") -> dict[str, Any]:
         """The copy, tried again when a connection breaks: the sandbox is still there. Secrets are scrubbed (C34)."""
         limits = self._parts.settings.limits
-        secrets = await secrecy.values(run, self._parts.sources)
+        secrets = await secrecy.values(run, self._parts.sources, logs.of_verifier)
         for pause in (*PAUSES, None):
             key = f"{logs.of}-{self._parts.nonce()}.tar"
             try:

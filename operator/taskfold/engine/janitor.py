@@ -20,6 +20,7 @@ from taskfold.decide import status as to
 from taskfold.effects import client as api
 from taskfold.effects import errors
 from taskfold.engine.parts import Parts
+from taskfold.engine.retention import Retention
 from taskfold.engine.sweep import Sweeper
 from taskfold.engine.watch import Collection, Key, Kind, Place, Seen
 
@@ -63,6 +64,7 @@ class Janitor:
         self._watch = parts.watch
         self._settings = parts.settings
         self._sweeper = Sweeper(parts)
+        self._retention = Retention(parts)
         self._wake = wake
         self._looks = itertools.count()
         self.last_round: float | None = None
@@ -76,6 +78,7 @@ class Janitor:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._behind_runs())
             group.create_task(self._beside_watches())
+            group.create_task(self._retention.run())
 
     async def _behind_runs(self) -> None:
         while True:

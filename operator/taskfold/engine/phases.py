@@ -143,14 +143,14 @@ class Phases:
         sandbox = requests.Sandbox(seen, task, own.recorded, own.image_user, confined.profile)
         attached = self._attached(phase, nonce, world.phases.get(nonce), world.verifier.status.journal, signal)
         if attached is not None:
-            return functools.partial(self._attach, run, pod, attached)
+            return functools.partial(self._attach, run, pod, attached, verifier=world.verifier)
 
         async def exchange(on_started: OnStarted) -> PhaseResult | Going:
             if phase is JournalPhase.SEED:
                 return await self._give(sandbox, pod, nonce, world, on_started)
             env = await self._verifier_env(sandbox, world.verifier)
             request = separate.verify(sandbox, world.verifier, nonce, env)
-            return await self._send(sandbox, pod, request, (), on_started)
+            return await self._send(sandbox, pod, request, (), on_started, graded=(run, world.verifier))
 
         return exchange
 
@@ -160,7 +160,7 @@ class Phases:
         """Artifacts, tests and transcript, from the store into a verifier's own sandbox."""
         store, run = self._parts.store, world.run
         place = separation.source(run, world.verifier) if run is not None else None
-        if place is None:
+        if run is None or place is None:
             raise RuntimeError("a separate verification of a run that has left nothing")
         manifest = artifacts.Manifest.of(await collecting.required(store, place + collecting.MANIFEST))
         said = await collecting.document(store, place + responses.RESPONSE)
@@ -171,7 +171,14 @@ class Phases:
         tests = python_verifier.parts(sandbox.task, said)
         archives = copies.payloads(store, place, manifest)
         return await self._send(
-            sandbox, pod, request, tests, on_started, transfer.from_folder(transcript), before=archives
+            sandbox,
+            pod,
+            request,
+            tests,
+            on_started,
+            transfer.from_folder(transcript),
+            before=archives,
+            graded=(run, world.verifier),
         )
 
     def _attached(
@@ -196,7 +203,13 @@ class Phases:
         return self._parts.settings.waiting.stream_seconds
 
     async def _attach(
-        self, run: TaskRun, pod: PodView, attach: "_Attach", on_started: OnStarted
+        self,
+        run: TaskRun,
+        pod: PodView,
+        attach: "_Attach",
+        on_started: OnStarted,
+        *,
+        verifier: VerifierRun | None = None,
     ) -> PhaseResult | Going:
         exchange = Sandbox(self._parts.exec, collecting.pin(run.metadata.namespace, pod), lines=self._parts.lines)
         found = await exchange.begin_phase(
@@ -204,7 +217,7 @@ class Phases:
         )
         if isinstance(found, Going):
             return found
-        return await _told(attach.request, found, await secrecy.values(run, self._parts.sources))
+        return await _told(attach.request, found, await secrecy.values(run, self._parts.sources, verifier))
 
     async def _send(
         self,
@@ -215,12 +228,16 @@ class Phases:
         on_started: OnStarted,
         *more: transfer.AnyPayload,
         before: Sequence[transfer.AnyPayload] = (),
+        graded: tuple[TaskRun, VerifierRun] | None = None,
     ) -> PhaseResult | Going:
-        """The exchange itself; `parts` are made from the snapshot and go along, in order, then `more`."""
+        """The exchange itself; `parts` are made from the snapshot and go along, in order, then `more`. `graded`: whose
+        secrets are hidden in a sandbox that is a verifier's own.
+        """
         admitted = sandbox.run.status.admitted
         namespace = sandbox.run.metadata.namespace
         exchange = Sandbox(self._parts.exec, collecting.pin(namespace, pod), lines=self._parts.lines)
-        secrets = await secrecy.values(sandbox.run, self._parts.sources)
+        run, verifier = graded or (sandbox.run, None)
+        secrets = await secrecy.values(run, self._parts.sources, verifier)
         begin = functools.partial(exchange.begin_phase, replace(request, keep=True), checked=True)
         if not parts:
             found = await begin((*before, *more), on_started=on_started, stay_seconds=self._stay)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from taskfold.api.taskrun import TaskRun
+from taskfold.api.verifierrun import VerifierRun
 from taskfold.engine.sources import Sources
 from taskfold.protocol.phase import PhaseResult, RunResult
 
@@ -18,13 +19,19 @@ LEAST_CUT = 4
 MARK = b"[secret]"
 
 
-async def values(run: TaskRun, sources: Sources) -> tuple[bytes, ...]:
-    """The values to hide, the longest first. A Secret that is gone by now cannot tell its own."""
+async def values(run: TaskRun, sources: Sources, verifier: VerifierRun | None = None) -> tuple[bytes, ...]:
+    """The values to hide, the longest first. A Secret that is gone by now cannot tell its own. `verifier`: one that has
+    words of its own, as it has that grades a run again.
+    """
     spec, script = run.spec, run.spec.agent.script
+    own = [verifier.spec] if verifier is not None else []
     env_from = [*spec.environment_from, *(script.env_from if script is not None else ())]
     env = [*(script.env if script is not None else ()), *(spec.verifier.env if spec.verifier is not None else ())]
+    env_from += [source for each in own for source in each.environment_from]
+    env += [entry for each in own for entry in each.env]
     names = [source.secret_ref.name for source in env_from if source.secret_ref is not None]
     names += [source.name for source in spec.secrets_from]
+    names += [source.name for each in own for source in each.secrets_from]
     keyed = (entry.value_from.secret_key_ref for entry in env if entry.value_from is not None)
     names += [selector.name for selector in keyed if selector is not None]
     found = await sources.secret_values(run.metadata.namespace, dict.fromkeys(names))

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import tempfile
+import weakref
 from collections.abc import AsyncIterator
 from typing import BinaryIO, TypeVar
 
@@ -30,6 +31,8 @@ HELD_KEYS = 4096
 HELD_TASKS = 512
 CHUNK = 256 * 1024
 MANIFEST_BYTES = 4096
+ASKED_SECONDS = 600.0
+"""Within this time after it was asked for, a snapshot's digest stands in its run's status."""
 
 
 class Snapshots:
@@ -40,7 +43,9 @@ class Snapshots:
         self._cluster = cluster
         self._folders: collections.OrderedDict[str, folders.Folder] = collections.OrderedDict()
         self._tasks: collections.OrderedDict[tuple[str, str, loader.Terms], tasks.Task] = collections.OrderedDict()
-        self._kept: collections.OrderedDict[str, None] = collections.OrderedDict()
+        self._kept: collections.OrderedDict[str, float] = collections.OrderedDict()
+        """Known to be stored, and when they were last asked for, in the event loop's time."""
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     def remember(self, digest: str, folder: folders.Folder, task: tasks.Task, terms: loader.Terms = loader.GYM) -> None:
         """Hold what was just loaded on these terms, so that its run needs no round trip through the store."""
@@ -54,11 +59,25 @@ class Snapshots:
     async def keep(self, namespace: str, digest: str) -> None:
         """Store the remembered folder under its digest, unless it is there."""
         key = stores.snapshot_key(self._cluster, namespace, digest)
-        if key in self._kept:
-            return
-        if not await self._store.exists(_manifest_key(key)):
-            await self._write(key, digest, self._folders[digest])
-        _put(self._kept, key, None, HELD_KEYS)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            if key not in self._kept and not await self._store.exists(_manifest_key(key)):
+                await self._write(key, digest, self._folders[digest])
+            _put(self._kept, key, asyncio.get_running_loop().time(), HELD_KEYS)
+
+    async def delete(self, namespace: str, digest: str) -> bool:
+        """Delete a snapshot that no run names; False: it was asked for lately, so that a run may be about to name it.
+
+        Its manifest goes first: a snapshot without one is not there.
+        """
+        key = stores.snapshot_key(self._cluster, namespace, digest)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            asked = self._kept.get(key)
+            if asked is not None and asyncio.get_running_loop().time() - asked < ASKED_SECONDS:
+                return False
+            self._kept.pop(key, None)
+            await self._store.remove([_manifest_key(key)])
+            await self._store.remove([key])
+            return True
 
     async def task(self, namespace: str, digest: str, task_id: str, terms: loader.Terms = loader.GYM) -> tasks.Task:
         """The task of a snapshot, parsed."""

@@ -1,4 +1,5 @@
-"""Pods that nobody needs any more: of runs that are gone, of earlier tries, of runs that are complete.
+"""Pods that nobody needs any more: of runs that are gone, of earlier tries, of runs that are complete; and the own pods
+of separate verifications likewise.
 
 Guarantees: only a sandbox that this operator's software made is touched, and only by its uid; a pod that its run may
 still need, or that `podRetention` keeps, is left alone as long as its run exists; that a run is gone is the API
@@ -20,16 +21,14 @@ from taskfold.api import names
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.taskrun import PodRetention, TaskRun
-from taskfold.build.pod import GRACE_SECONDS
+from taskfold.api.verifierrun import VerifierRun
+from taskfold.build import pod as pods
 from taskfold.decide import status as to
 from taskfold.decide.pod import PodView
 from taskfold.effects import client as api
 from taskfold.effects import errors
 from taskfold.engine.parts import Parts
 from taskfold.engine.watch import Object, Place, Seen
-
-SANDBOX = "sandbox"
-"""The role label of a run's sandbox pod."""
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +39,10 @@ class Fate(StrEnum):
     NEEDED = "its run needs it"
     KEPT = "podRetention keeps it"
     RUN_GONE = "its run is gone"
+    VERIFIER_GONE = "its VerifierRun is gone"
     EARLIER_TRY = "it was given up for another try"
     RUN_COMPLETE = "its run is complete"
+    VERIFIER_COMPLETE = "its VerifierRun is complete"
 
 
 def fate(run: TaskRun | None, name: str) -> Fate:
@@ -62,6 +63,29 @@ def fate(run: TaskRun | None, name: str) -> Fate:
     return Fate.KEPT if _retained(run) else Fate.RUN_COMPLETE
 
 
+def fate_of_own(verifier: VerifierRun | None, run: TaskRun | None, name: str) -> Fate:
+    """What becomes of a separate verification's own pod of this name. `verifier`: whose it is; `run`: what it grades;
+    None if they are gone.
+    """
+    if verifier is None:
+        return Fate.VERIFIER_GONE
+    status, tried = verifier.status, _own_try(name)
+    if not status.attempts or tried is None or tried[1] > status.attempts[-1].tries:
+        return Fate.NEEDED
+    if tried[1] < status.attempts[-1].tries:
+        return Fate.EARLIER_TRY
+    if not status.complete:
+        return Fate.NEEDED
+    return Fate.KEPT if run is not None and _retained(run, graded=status.reward is not None) else Fate.VERIFIER_COMPLETE
+
+
+def _own_try(pod: str) -> tuple[str, int] | None:
+    """VerifierRun and try, as `names.verifier_pod` writes them; None: not a name of ours."""
+    verifier, _, number = pod.rpartition("-")
+    ours = verifier and number.isdecimal() and names.verifier_pod(verifier, int(number)) == pod
+    return (verifier, int(number)) if ours else None
+
+
 def _tried(run: str, pod: str) -> tuple[int, int] | None:
     """Attempt and try, as `names.pod` writes them; None: not a name of ours."""
     numbers = pod.removeprefix(f"{run}-").split("-")
@@ -71,13 +95,15 @@ def _tried(run: str, pod: str) -> tuple[int, int] | None:
     return (attempt, try_) if names.pod(run, attempt, try_) == pod else None
 
 
-def _retained(run: TaskRun) -> bool:
-    """Whether pods that were the last of their attempt stay. Until it is known how the run ends: yes, if they may."""
+def _retained(run: TaskRun, *, graded: bool | None = None) -> bool:
+    """Whether pods that were the last of their attempt stay. Until it is known how the run ends: yes, if they may.
+    `graded`: of a verification's own, whether it had a verdict.
+    """
     match run.spec.pod_retention:
         case PodRetention.ALWAYS:
             return True
         case PodRetention.ON_FAILURE:
-            return run.status.phase is not Phase.SUCCEEDED
+            return not graded if graded is not None else run.status.phase is not Phase.SUCCEEDED
         case PodRetention.NEVER:
             return False
         case _:
@@ -98,12 +124,12 @@ class Sweeper:
         """Delete what nobody needs; no more than the pace allows until the next round."""
         pace = self._settings.janitor.deletes_per_second
         budget = max(1, int(pace * self._settings.janitor.finished_seconds))
-        pods = {place: seen for place, seen in self._parts.watch.pods.items() if namespace in (None, place[0])}
-        for place, seen in pods.items():
+        seen_pods = {place: seen for place, seen in self._parts.watch.pods.items() if namespace in (None, place[0])}
+        for place, seen in seen_pods.items():
             if not _ours(seen.object) or self._is_kept(seen):
                 continue
             run = await self._run_of(seen)
-            found = fate(run, place[1])
+            found = await self._fate(seen, run)
             match found:
                 case Fate.NEEDED:
                     continue
@@ -135,9 +161,30 @@ class Sweeper:
             return None
         return run if run.metadata.uid == _labels(pod.object)[names.RUN_UID] else None
 
+    async def _fate(self, pod: Seen, run: TaskRun | None) -> Fate:
+        name = pod.place[1]
+        if _labels(pod.object)[names.ROLE] == pods.AGENT:
+            return fate(run, name)
+        return fate_of_own(await self._verifier_of(pod), run, name)
+
+    async def _verifier_of(self, pod: Seen) -> VerifierRun | None:
+        """The VerifierRun that this pod is the own sandbox of. That there is none is asked of the API server."""
+        tried, owner = _own_try(pod.place[1]), pod.pod.owner_uid
+        if tried is None or not owner:
+            return None
+        place = pod.place[0], tried[0]
+        held = self._parts.watch.verifiers.get(place)
+        if held is not None and held.verifier.metadata.uid == owner:
+            return held.verifier
+        try:
+            verifier = VerifierRun.parse(await self._parts.client.get(api.VERIFIERRUNS, *place))
+        except errors.NotFound:
+            return None
+        return verifier if verifier.metadata.uid == owner else None
+
     async def _remove(self, namespace: str, pod: PodView, run: TaskRun | None, why: Fate) -> bool:
         """Ask for its deletion; whether that was asked. One that is on its way is given its time."""
-        now, grace = to.stamp(self._parts.clock()), GRACE_SECONDS
+        now, grace = to.stamp(self._parts.clock()), pods.GRACE_SECONDS
         where = f"pod {namespace}/{pod.name}"
         if pod.deleting:
             overdue = to.seconds_between(pod.deleted_at, now) or 0.0
@@ -176,12 +223,15 @@ class Sweeper:
 
 def _ours(pod: Object) -> bool:
     """Whether our software made it: all of its labels, and a name that it would give. A label alone anybody can set."""
-    labels = _labels(pod)
+    labels, name = _labels(pod), pod["metadata"]["name"]
+    tried = {
+        pods.AGENT: _tried(labels.get(names.RUN, ""), name) is not None,
+        pods.VERIFIER: _own_try(name) is not None,
+    }
     return (
         labels.get(names.MANAGED_BY) == names.OPERATOR
-        and labels.get(names.ROLE) == SANDBOX
         and bool(labels.get(names.RUN_UID))
-        and _tried(labels.get(names.RUN, ""), pod["metadata"]["name"]) is not None
+        and tried.get(labels.get(names.ROLE, ""), False)
     )
 
 
