@@ -12,7 +12,7 @@ from taskfold.api.reasons import Reason
 from taskfold.api.status import reward_text
 from taskfold.conformance import differences, manifests, table
 from taskfold.conformance.case import Case, Expect
-from taskfold.contract import dialect, effective, environment, errors, failures, folder, loader, rewards
+from taskfold.contract import artifacts, dialect, effective, environment, errors, failures, folder, loader, rewards
 from taskfold.contract.rewards import FileState, RewardFile
 from taskfold.contract.task_toml import VerifierMode
 
@@ -110,11 +110,17 @@ def problem_of(case: Case) -> errors.TaskError | None:
     """Why the operator would refuse the folder, or miss a variable of it."""
     try:
         loaded = loader.load(task_of(case), task_id="task", name=name_of(case), terms=terms_of(case))
+        artifacts.with_further(loaded, further_of(case))
         host, secrets = variables(case, "environmentFrom"), variables(case, "secretsFrom")
         environment.resolve_task(loaded.config, host, secrets=secrets, solution="oracle" in case.agent)
     except errors.TaskError as error:
         return error
     return None
+
+
+def further_of(case: Case) -> list[taskrun.Artifact]:
+    """The artifacts that the row's run adds."""
+    return [taskrun.Artifact.model_validate(each) for each in case.spec.get("artifacts", ())]
 
 
 def variables(case: Case, field: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 import resource
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskfold.effects import errors, local_copies, store
+from taskfold.effects import backends, errors, local_copies, store
 
 MIB = 1024 * 1024
 DIGEST = "sha256:" + "ab" * 32
@@ -547,3 +548,47 @@ async def test_the_default_cache_is_a_private_folder(root: Path) -> None:
     [(key, digest)] = await snapshots(kept, 1)
     async with kept.local_copy(key, digest) as path:
         assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+# What does not fit a backend
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("s3://b", {"nonsense": "x"}),
+        ("s3://b", {"allow_http": "perhaps"}),
+        ("s3://b", {"timeout": "soon"}),
+        ("s3://b", {"server_side_encryption": "rot13"}),
+        ("file:///tmp/nowhere-at-all", {"region": "eu"}),
+    ],
+)
+def test_options_that_do_not_fit_are_an_error_and_not_the_end_of_the_process(url: str, options: dict[str, str]) -> None:
+    with pytest.raises(errors.StoreError) as caught:
+        store.Store(url, options=options)
+    assert "Debug source" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(backends.CLIENT_OPTIONS - {"root_certificate", "proxy_ca_certificate"}))
+def test_every_option_of_the_http_client_is_known(name: str) -> None:
+    values = {"timeout": "5s", "connect_timeout": "5s", "read_timeout": "5s", "pool_idle_timeout": "5s"}
+    values |= {"pool_max_idle_per_host": "3", "proxy_url": "http://proxy.example:3128", "proxy_excludes": "localhost"}
+    values |= {"user_agent": "test"}
+    backends.make("s3://b", {name: values.get(name, "true")})
+
+
+async def test_unfinished_files_go_by_their_age(kept: store.Store, root: Path) -> None:
+    await kept.put_new("c/n/u/1/row.json", b"{}")
+    for name, age in {"old.tar#1": 100, "new.tar#2": 0}.items():
+        (root / "c/n/u/1" / name).write_bytes(b"x")
+        os.utime(root / "c/n/u/1" / name, (time.time() - age,) * 2)
+    assert await kept.sweep_unfinished("c/", time.time() - 50) == 1
+    assert files(root) == ["c/n/u/1/new.tar#2", "c/n/u/1/row.json"]
+    with pytest.raises(errors.StoreError):
+        await kept.sweep_unfinished("c", 0.0)
+
+
+async def test_a_listing_says_when(kept: store.Store, root: Path) -> None:
+    await kept.put_new("c/n/u/1/row.json", b"{}")
+    os.utime(root / "c/n/u/1/row.json", (1_000_000_000,) * 2)
+    assert [each.modified async for each in kept.list("c/n/")] == [1_000_000_000]

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import os
-import resource
+import sys
 import time
+import tracemalloc
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
@@ -348,9 +349,13 @@ async def test_memory_does_not_grow_with_the_store(
         return
 
     monkeypatch.setattr(asyncio, "sleep", at_once)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    await rounds.round()
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 * 1024
+    tracemalloc.start()
+    try:
+        await rounds.round()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - sum(map(sys.getsizeof, large.gone)) < 4 * 1024 * 1024
     assert len(large.gone) == (20_000 if age == OLD else 0)
 
 

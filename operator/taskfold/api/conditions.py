@@ -113,6 +113,7 @@ def summarize(
     phase: Phase,
     reason: Reason,
     message: str,
+    trouble: tuple[Reason, str] | None = None,
     complete: bool,
     generation: int,
     now: str,
@@ -120,13 +121,16 @@ def summarize(
     """Succeeded, Complete, Reconciling and Stalled as they follow from where the run is.
 
     `reason` and `message` say why the run is in `phase`. Between a verdict and the end of the clean-up,
-    Succeeded already has its final value while Complete is False and Reconciling True with CleanupPending.
+    Succeeded already has its final value while Complete is False and Reconciling True with CleanupPending,
+    or with the reason and message of `trouble`, which the clean-up waits for.
     """
     succeeded, stalled = _BY_PHASE[phase]
     ending = phase.final and not complete
     working = not complete and reason is not Reason.SUSPENDED
     going_on = Reason.CLEANUP_PENDING if ending else Reason.COMPLETED if complete else reason
     going_on_message = going_on.sentence if ending or complete else message
+    if ending and trouble is not None:
+        going_on, going_on_message = trouble
     result = list(conditions)
     for type_, status, why, text in (
         (ConditionType.SUCCEEDED, succeeded, reason, message),

@@ -326,9 +326,9 @@ class Status(Model):
     timings: dict[Word, float] = Field(
         default_factory=dict,
         description=(
-            "How long each part took, in seconds: pod (its start, images included), overlay, seed, agent, export (hooks, "
-            "and artifacts into the store), upload (the verifier's files into its sandbox), verification (test.sh), "
-            "collect (files into the store), total."
+            "How long each part took, in seconds: pod (its start, images included), overlay, seed, agent, export "
+            "(hooks, and artifacts into the store), upload (the verifier's files into its sandbox), verification "
+            "(test.sh), collect (files into the store), total."
         ),
         json_schema_extra={"maxProperties": MAX_TIMINGS},
     )

@@ -14,7 +14,7 @@ from enum import Enum
 class Later(Enum):
     """What has to be there first. Nothing else excuses a sentence."""
 
-    SEPARATE = "verification in a separate sandbox"
+    NETWORK = "restricted networks"
     COMPOSE = "Compose tasks"
     DATASETS = "datasets: validate, publish and result rows"
 
@@ -54,7 +54,7 @@ It runs under a limit
 = verifier-timeout verifier-timeout-kills-the-group
 Its output is in /logs/verifier/test-stdout.txt
 = test-stdout
-= tests/conformance/test_kept_files.py::test_files_tar_has_the_logs_of_agent_and_verifier_and_its_manifest_the_digest
+= tests/conformance/test_kept_files.py::test_an_archive_has_the_logs_of_agent_and_verifier_and_the_index_its_digest
 Verification needs no Dockerfile of its own: it runs in the task's own image
 = shared-sandbox
 The image has bash, timeout, tar, gzip and find, or test.sh never starts and the sample is masked
@@ -146,7 +146,7 @@ Without one: 0, harbor:missing_reward, not masked
 The shim runs like any test.sh: same limit, user and mode
 = python-over-its-limit python-user python-variables
 In separate mode a verifier that reads the workspace needs it in artifacts
-= later: SEPARATE
+= separate-python separate-python-without-artifacts
 publish refuses a Python verifier in separate mode, or one that declares response
 = later: DATASETS
 
@@ -179,14 +179,52 @@ Shared is the default: test.sh runs in the agent's sandbox
 = shared-sandbox
 Processes that the agent started keep running beside it
 = shared-sandbox shared-agent-that-prints-on agent-end-signals-nothing
-Separate mode gives the verifier a fresh sandbox, artifacts, tests and transcript
-= later: SEPARATE
+Separate mode gives the verifier a fresh sandbox
+= separate-by-mode separate-nothing-else-crosses separate-no-process-crosses separate-tools-are-its-own
+environment_mode or a [verifier.environment] table sets it
+= separate-by-mode separate-by-table separate-by-the-run separate-not-by-the-run
+The collect hooks run, then /logs/artifacts and the task's artifacts are copied out of the agent's sandbox
+= separate-hooks-first artifacts-logs-artifacts-always artifacts-file-and-folder artifacts-of-a-relative-path
+Then the agent's sandbox is stopped
+= separate-no-process-crosses tests/decide/test_separate.py::test_nothing_is_delivered_without_the_proof
+The verifier's takes env and workdir from [verifier.environment]
+= separate-env-and-workdir
+Or from [environment] without one
+= separate-env-and-workdir-of-the-task
+It receives the artifacts at their own paths
+= artifacts-file-and-folder artifacts-target-is-emptied artifacts-odd-names
+It receives tests/, unless its image ships /tests/test.sh
+= separate-by-mode separate-tests-of-the-image
+It receives the transcript
+= separate-transcript
+A verifier that reads the agent's files needs them in artifacts
+= separate-by-mode separate-nothing-else-crosses
+An entry of artifacts is a path, or a table with source, destination and exclude
+= artifacts-file-and-folder artifacts-table-with-destination artifacts-exclude-as-tar
+An entry may name the Compose service that it is taken from
+= later: COMPOSE
+A source of /, or under /tests or /logs/verifier, is refused
+= artifacts-refused-root artifacts-refused-tests artifacts-refused-verifier-logs artifacts-refused-of-the-run
+With a docker_image in [verifier.environment] the verifier runs in that
+= separate-image-of-its-own
+Without a [verifier.environment] it runs in the task's own
+= separate-image-of-the-task
+Where no image is named, one is built from tests/Dockerfile: refused for now
+= separate-image-to-build
+A separate task with none of these is refused
+= separate-image-none
+With its configuration on record its ENTRYPOINT and HEALTHCHECK run before test.sh
+= separate-image-on-record separate-entrypoint-dies
+tests/docker-compose.yaml may hold only service main, with image, build and pull_policy
+= separate-compose-refused tests/contract/test_separate_compose.py::test_what_it_may_not_say_is_refused_by_name
+Tasks that declare artifacts can all be verified separately, by an option
+= tests/conformance/test_separate.py::test_an_operator_may_verify_everything_with_artifacts_separately
 A restriction of the network on any table but [verifier] is refused at load
 = folder-restricts-the-wrong-table
 Under shared verification one on [verifier] is refused at load
 = folder-restricts-a-shared-verifier
 A separate verifier's network is restricted, or the episode fails at seed
-= later: SEPARATE
+= later: NETWORK
 
 # Environment variables and secrets
 A whole value ${VAR} or ${VAR:-default} in [environment].env is read from the host environment
@@ -194,9 +232,10 @@ A whole value ${VAR} or ${VAR:-default} in [environment].env is read from the ho
 So is one in [verifier].env
 = env-of-the-verifier
 So is one in [verifier.environment].env
-= later: SEPARATE
+= separate-env-and-workdir
 A missing required value fails the episode before any sandbox starts
 = env-missing-for-the-sandbox env-missing-for-the-verifier env-missing-for-the-oracle secrets-missing-all-named
+= separate-env-missing
 test.sh sees its sandbox's environment plus [verifier].env
 = env-test-sh-sees env-the-agent-sees
 Secrets fill templates of [verifier].env and [steps.verifier].env only
@@ -241,7 +280,7 @@ One that dies during the rollout masks the sample with harbor:entrypoint_failed
 Its output is kept as entrypoint-stdout.txt
 = image-entrypoint-runs
 A separate verifier's is kept as verifier-entrypoint-stdout.txt
-= later: SEPARATE
+= tests/conformance/test_separate.py::test_both_sandboxes_keep_their_logs_and_the_output_of_their_entrypoints
 ENTRYPOINT [] turns it off
 = image-entrypoint-turned-off
 A prebuilt docker_image has no record: its ENTRYPOINT and HEALTHCHECK do not run

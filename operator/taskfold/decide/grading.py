@@ -79,9 +79,14 @@ def await_verdict(world: RunWorld) -> Plan:
 
 
 def verdict(world: RunWorld) -> VerifierRunStatus | None:
-    """The status of the run's own VerifierRun, once it is over. A separate one may have its own sandbox to see to."""
+    """The status of the run's own VerifierRun, once it is over. A separate one may have its own sandbox to see to, which
+    only the last step's does beside its run: the end of that waits for it.
+    """
     verifier, recorded = world.verifier, world.run.status.verifier
     if verifier is None or recorded is None or verifier.status.phase is None or not verifier.status.phase.final:
+        return None
+    turns = len(world.task.steps) if world.task is not None else 0
+    if len(world.run.status.steps) + 1 < turns and not verifier.status.complete:
         return None
     return verifier.status if recorded.uid in (None, verifier.metadata.uid) else None
 

@@ -226,8 +226,10 @@ def _left_out(result: PhaseResult) -> list[str]:
     """What of an artifact could not be put in place as it was."""
     found = []
     for op in result.prepared:
+        listed = op.get("skipped") or [{}]
         if op.get("op") == "restore" and op.get("skippedCount"):
-            found.append(f"artifact {op.get('path')}: {op['skippedCount']} file(s) were not put in place")
+            first = f"{listed[0].get('path')}: {listed[0].get('reason')}"
+            found.append(f"{op['skippedCount']} file(s) of an artifact were not put in place, first {first}")
     return found
 
 

@@ -162,14 +162,14 @@ class Sandbox:
             "maxFileBytes": max_file_bytes,
             "scrub": scrubbing.encoded(scrub),
             "scrubExcept": list(scrub_except),
-            **({"keep": True} if keep else {}),
+            "keep": True,
         }
         bound = max_bytes + PACK_OVERHEAD * (max_entries + 256)
         limits = execs.Limits(total_seconds, IDLE_SECONDS)
         try:
             async with self._exec.copies.at(self.pin.node):
                 async with self._packing(wire, limits, checked, keep=keep) as stream:
-                    trailer = await self._receive(stream, sink, bound, stays=keep)
+                    trailer = await self._receive(stream, sink, bound)
                 found = packed.result(trailer, roots)
                 await sink.finish(trailer)  # it may hold much of the archive until then
         except BaseException:
@@ -210,22 +210,15 @@ class Sandbox:
     async def _packing(
         self, wire: Mapping[str, Any], limits: execs.Limits, checked: bool, *, keep: bool
     ) -> AsyncIterator[execs.ExecStream]:
-        """A stream on which the archive comes: the pod's waiting one, else a new one, which waits too if it is kept."""
-        if keep:
-            line = await self._lines.take(self.pin, [self._helper, "phase"], limits, checked=checked)
-        elif (waiting := await self._lines.waiting(self.pin, limits)) is not None:
-            line = waiting
-        else:
-            async with self._call("pack", wire, limits, checked) as stream:
-                with contextlib.suppress(errors.InputRefused):
-                    await stream.close_stdin()
-                yield stream
-            return
+        """A stream on which the archive comes: the pod's waiting one, else a new one, which waits too if it is kept.
+
+        Its helper stays until it is let go of: with the end of a command a server may drop what it has not sent yet
+        (seen with a large archive and a slow reader: success, and the end was missing).
+        """
+        line = await self._lines.take(self.pin, [self._helper, "phase"], limits, checked=checked)
         try:
             with contextlib.suppress(errors.InputRefused):  # `wait()` tells why
                 await line.stream.send(frames.request({"pack": wire}))
-                if not keep:
-                    await line.stream.close_stdin()
             yield line.stream
         except BaseException:
             await self._lines.drop(line)
@@ -233,7 +226,7 @@ class Sandbox:
         if keep:
             self._lines.give(line)
         else:
-            await self._lines.drop(line)
+            self._lines.end(line)
 
     @contextlib.asynccontextmanager
     async def _call(
@@ -320,8 +313,8 @@ class Sandbox:
                 raise errors.UnknownPhase(f"the sandbox does not know nonce {request.nonce}", where=where)
         raise errors.ProtocolError(f"a final event without its fields: {str(event)[:200]}", where=where)
 
-    async def _receive(self, stream: execs.ExecStream, sink: sinks.Sink, bound: int, *, stays: bool) -> frames.Trailer:
-        """The archive, into the sink. `stays`: its trailer is the end, not that of the stream."""
+    async def _receive(self, stream: execs.ExecStream, sink: sinks.Sink, bound: int) -> frames.Trailer:
+        """The archive, into the sink. Its trailer is the end, not that of the stream."""
         decoder, size = frames.ArchiveDecoder(), 0
         async for chunk in stream.stdout():
             size += len(chunk)
@@ -329,7 +322,7 @@ class Sandbox:
                 raise errors.LimitExceeded(f"the sandbox sent more than {bound} bytes", where=self.pin.where)
             for part in decoder.feed(chunk):
                 await sink.write(part)
-            if stays and decoder.trailer is not None:
+            if decoder.trailer is not None:
                 return decoder.trailer
         exited = await stream.wait()
         if exited.code != 0:

@@ -65,6 +65,9 @@ class Copies:
         copy = self._copies.get(key)
         if copy is None or copy.what is not what:
             return None
+        if copy.task is not None and copy.reason is Reason.STORE_UNAVAILABLE and not copy.progress:
+            # Another try of one that the store broke: until it gets on, what is said of it stays.
+            return CopyFailed(copy.reason, copy.message, RETRY_LIMIT, 0.0)
         if copy.task is not None:
             return CopyActive(copy.progress)
         now = asyncio.get_running_loop().time()

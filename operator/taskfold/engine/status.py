@@ -18,14 +18,18 @@ from taskfold.decide import status as to
 from taskfold.decide.plan import Note
 
 S = TypeVar("S", bound=Status)
+TROUBLES = frozenset({Reason.STORE_UNAVAILABLE, Reason.TRANSFER_FAILED, Reason.INTERNAL})
+"""What an ending may have to wait for that somebody should know of."""
 
 
 def wished(run: Resource, status: S, note: Note | None, now: datetime) -> S:
     """The status with its conditions. Without a note the last one's words stay."""
     phase = status.phase or Phase.PENDING
     before = conditions.find(status.conditions, conditions.ConditionType.SUCCEEDED)
+    trouble = None
     if phase.final and before is not None and before.status != "Unknown":
         # Why there is a verdict, or none, does not change while files are kept and pods removed.
+        trouble = note if note is not None and note.reason in TROUBLES and not status.complete else None
         note = Note(_reason(before.reason), before.message)
     elif note is None:
         note = Note(_reason(before.reason), before.message) if before else Note(Reason.ADMITTED)
@@ -34,6 +38,7 @@ def wished(run: Resource, status: S, note: Note | None, now: datetime) -> S:
         phase=phase,
         reason=note.reason,
         message=note.message or note.reason.sentence,
+        trouble=(trouble.reason, trouble.message or trouble.reason.sentence) if trouble is not None else None,
         complete=status.complete,
         generation=run.metadata.generation,
         now=to.stamp(now),

@@ -100,8 +100,8 @@ class Manifest:
 
     @property
     def lost(self) -> tuple[Entry, ...]:
-        """What is there and was not taken: over a limit, or not to be read (C36). What only overlaps with an earlier one
-        was not even looked at.
+        """What is there and was not taken: over a limit, or not to be read (C36). What only overlaps with an earlier
+        one was not even looked at.
         """
         return tuple(entry for entry in self.refused if entry.path is not None or entry.status is Status.FAILED)
 

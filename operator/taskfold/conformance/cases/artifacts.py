@@ -178,7 +178,7 @@ TREES = (
             "none_leaves": "[ ! -L /app/tree/abs ] && [ ! -L /app/tree/rel ] && [ ! -L /app/tree/t ]",
             "no_reward_link": "[ ! -L /app/tree/reward.json ]",
         },
-        warns=("artifact /app/tree",),
+        warns=("of an artifact were not put in place",),
     ),
     case(
         "no-files",
