@@ -57,6 +57,7 @@ def test_encryption_and_retention_reach_the_operator(helm):
     [
         ("store.serverSideEncryption.type=AES256", "store.serverSideEncryption is for an s3:// store"),
         ("store.url=s3://b,store.serverSideEncryption.type=rot13", "at '/store/serverSideEncryption/type'"),
+        ("store.url=s3://b,store.serverSideEncryption.kmsKeyId=k", "kmsKeyId and bucketKey are for the types aws:kms"),
         ("store.retentionSeconds=0", "at '/store/retentionSeconds'"),
     ],
 )

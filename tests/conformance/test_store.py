@@ -140,6 +140,22 @@ def test_the_server_restarts_while_files_are_collected(
     assert path.stat().st_size > 24 * 1024 * 1024
 
 
+def test_an_operator_that_takes_over_reads_the_task_from_the_bucket(
+    cluster: harness.Cluster, own_namespace: str, bucket: Bucket, name: str
+) -> None:
+    cluster.create_run(own_namespace, name, spec(task(ONE), script("until test -e /app/go; do sleep 0.2; done\n")))
+    cluster.in_phase(own_namespace, name, "Running")
+    bucket.operator.kill()
+    bucket.proxy.requests.clear()
+    bucket.operator.start()
+    (pod,) = cluster.pods(own_namespace, name)
+    inside = ("-n", own_namespace, "exec", pod.metadata.name, "-c", "main", "--", "touch", "/app/go")
+    harness.kubectl(cluster, *inside)
+    assert succeeded(cluster.finished(own_namespace, name))
+    read = [path for method, path, _ in bucket.proxy.requests if method == "GET" and "/tasks/" in path]
+    assert [path for path in read if ".tar" in path]
+
+
 def gone(cluster: harness.Cluster, namespace: str, run: str) -> bool:
     try:
         cluster.run(namespace, run)

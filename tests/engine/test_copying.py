@@ -113,6 +113,29 @@ def test_one_that_breaks_is_told_and_begun_again_after_a_pause(failure, reason, 
     on_clock(live)
 
 
+def test_what_is_said_of_a_store_that_is_away_stays_until_the_next_try_gets_on():
+    async def live(world):
+        world.start(AWAY)
+        await moments()
+        gate = asyncio.Event()
+        world.start(gate=gate)
+        await moments()
+        report = world.found.report(KEY, What.EXPORT)
+        assert isinstance(report, CopyFailed)
+        assert (report.reason, report.message) == (Reason.STORE_UNAVAILABLE, "503")
+        assert report.retry_in > 0, "it is under way: nobody is to begin it"
+        gate.set()
+        await moments()
+        assert world.found.report(KEY, What.EXPORT) is None
+        world.start(AWAY)
+        await moments()
+        world.start(gate=asyncio.Event(), tells=("artifact a: 200 MiB",))
+        await moments()
+        assert world.found.report(KEY, What.EXPORT) == CopyActive("artifact a: 200 MiB")
+
+    on_clock(live)
+
+
 def test_the_pauses_grow_to_a_limit():
     async def live(world):
         pauses = []

@@ -91,6 +91,18 @@ def test_why_there_is_a_verdict_does_not_change_while_files_are_kept():
     assert said(complete, "Reconciling")[:2] == ("False", "Completed")
 
 
+def test_what_an_ending_waits_for_is_told_beside_the_verdict():
+    ended = wished(worlds.ended(), Note(Reason.VERDICT_REACHED, "reward 1"))
+    waiting = wished(ended, Note(Reason.STORE_UNAVAILABLE, "503"))
+    assert said(waiting) == ("True", "VerdictReached", "reward 1")
+    assert said(waiting, "Complete") == ("False", "StoreUnavailable", "503")
+    assert said(waiting, "Reconciling") == ("True", "StoreUnavailable", "503")
+    going_on = wished(waiting, Note(Reason.CLEANUP_PENDING, "collecting files"))
+    assert said(going_on, "Complete")[:2] == ("False", "CleanupPending")
+    complete = wished(waiting.model_copy(update={"complete": True}), Note(Reason.COMPLETED))
+    assert said(complete, "Complete")[:2] == ("True", "Completed")
+
+
 def test_a_reason_of_another_version_is_told_as_internal():
     odd = conditions.Condition(type="Succeeded", status="Unknown", reason="FromTheFuture", last_transition_time="x")
     assert said(wished(worlds.queued(conditions=[odd])))[1] == "Internal"

@@ -55,11 +55,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{/* What of store.serverSideEncryption is set, as JSON. */}}
+{{- define "taskfold.encryption" -}}
+{{- $given := .Values.store.serverSideEncryption -}}
+{{- $set := dict -}}
+{{- range $name, $value := $given -}}
+  {{- if not (or (kindIs "invalid" $value) (eq (toString $value) "")) }}{{ $_ := set $set $name $value }}{{ end -}}
+{{- end -}}
+{{- if and (or (hasKey $set "kmsKeyId") (hasKey $set "bucketKey")) (not (hasPrefix "aws:kms" (toString $given.type))) -}}
+{{- fail "store.serverSideEncryption: kmsKeyId and bucketKey are for the types aws:kms and aws:kms:dsse" -}}
+{{- end -}}
+{{- toJson $set -}}
+{{- end -}}
+
 {{/* Where the store's files lie: "claim", "emptyDir", or "" for a store in a bucket. Refuses contradictions. */}}
 {{- define "taskfold.storeVolume" -}}
 {{- $store := .Values.store -}}
 {{- $folder := include "taskfold.storeFolder" . -}}
-{{- if and $store.serverSideEncryption (not (hasPrefix "s3://" $store.url)) -}}
+{{- if and (include "taskfold.encryption" . | fromJson) (not (hasPrefix "s3://" $store.url)) -}}
 {{- fail (printf "store.serverSideEncryption is for an s3:// store, and store.url is %s: leave it empty" $store.url) -}}
 {{- end -}}
 {{- if not $folder -}}
@@ -106,7 +119,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "taskfold.settings" -}}
 {{- $store := dict "url" .Values.store.url "ephemeral" .Values.store.ephemeral -}}
 {{- with .Values.store.options }}{{ $_ := set $store "options" . }}{{ end -}}
-{{- with .Values.store.serverSideEncryption }}{{ $_ := set $store "serverSideEncryption" . }}{{ end -}}
+{{- with include "taskfold.encryption" . | fromJson }}{{ $_ := set $store "serverSideEncryption" . }}{{ end -}}
 {{- with .Values.store.retentionSeconds }}{{ $_ := set $store "retentionSeconds" . }}{{ end -}}
 {{- $derived := dict
   "clusterName" .Values.clusterName

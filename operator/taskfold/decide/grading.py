@@ -79,8 +79,8 @@ def await_verdict(world: RunWorld) -> Plan:
 
 
 def verdict(world: RunWorld) -> VerifierRunStatus | None:
-    """The status of the run's own VerifierRun, once it is over. A separate one may have its own sandbox to see to, which
-    only the last step's does beside its run: the end of that waits for it.
+    """The status of the run's own VerifierRun, once it is over. A separate one may have its own sandbox to see to, for
+    which only the end of the run waits, and a further step.
     """
     verifier, recorded = world.verifier, world.run.status.verifier
     if verifier is None or recorded is None or verifier.status.phase is None or not verifier.status.phase.final:
