@@ -192,3 +192,40 @@ def test_a_problem_that_an_override_brings_is_one_of_the_dataset():
     with pytest.raises(errors.TaskError) as caught:
         loader.load(composed(toml='[gym.tasks.hello.environment]\nos = "windows"\n'), task_id="hello")
     assert (caught.value.file, caught.value.field) == ("dataset.toml", "gym.tasks.hello.environment.os")
+
+
+TASK = {
+    "task.toml": b"",
+    "tests/test.sh": b"old",
+    "tests/data": b"1",
+    "dataset/verifier.py": b"v",
+    "steps/one/tests/x": b"",
+}
+
+
+def _folder(files):
+    return folder.MemoryFolder({path: (content, False) for path, content in files.items()})
+
+
+def _files(found):
+    return {entry.path: found.read(entry.path) for entry in found.entries()}
+
+
+def test_other_tests_take_the_place_of_all_that_would_grade():
+    joined = _files(effective.with_tests(_folder(TASK), _folder({"test.sh": b"new", "deep/data": b"2"})))
+    assert joined == {"task.toml": b"", "tests/test.sh": b"new", "tests/deep/data": b"2", "steps/one/tests/x": b""}
+
+
+def test_other_tests_for_a_step_take_the_place_of_its_own_too():
+    joined = _files(effective.with_tests(_folder(TASK), _folder({"test.sh": b"new"}), step="one"))
+    assert joined == {"task.toml": b"", "tests/test.sh": b"new"}
+
+
+@pytest.mark.parametrize(
+    ("files", "remedy"),
+    [({"tests/test.sh": b""}, "spec.tests.path: tests"), ({"run.sh": b""}, "Name the folder")],
+    ids=["the folder above", "another folder"],
+)
+def test_a_folder_without_a_verifier_is_no_tests_folder(files, remedy):
+    with pytest.raises(errors.TaskError, match=remedy):
+        effective.with_tests(_folder(TASK), _folder(files))

@@ -13,7 +13,7 @@ from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun, VerifierRunStatus
 from taskfold.contract import separate
 from taskfold.decide import pod as pods
-from taskfold.decide.world import OwnSandbox, VerifierWorld
+from taskfold.decide.world import Admission, OwnSandbox, VerifierWorld
 from taskfold.protocol.artifacts import Archive, Entry, Manifest, Status, Type
 
 TASK = worlds.task('verifier.environment_mode = "separate"', 'artifacts = ["/app/out.txt"]')
@@ -169,5 +169,6 @@ def regrade_world(status: VerifierRunStatus | None = None, **changes: Any) -> Ve
         "pod": None,
         "place": REGRADE_PLACE,
         "manifest": MANIFEST if status is None else None,
+        "regraded": Admission(worlds.TASK_DIGEST, TASK),
     }
     return replace(world(status), **(defaults | changes))

@@ -8,6 +8,7 @@ from taskfold.api.reasons import Reason
 from taskfold.api.status import Mode, VerifierStatus
 from taskfold.decide import plan as plans
 from taskfold.decide import regrade, verifierrun
+from taskfold.decide.world import Refusal
 from taskfold.protocol.artifacts import Entry, Manifest, Status
 
 
@@ -25,7 +26,8 @@ def test_it_begins_with_the_kept_artifacts():
     plan = decide()
     status = plan.status
     assert status is not None
-    assert (status.phase, status.store, plan.effects, plan.again) == (Phase.QUEUED, apart.REGRADE_PLACE, (), 0)
+    assert (status.phase, status.store, plan.again) == (Phase.QUEUED, apart.REGRADE_PLACE, 0)
+    assert plan.effects == (plans.StoreSnapshot(worlds.TASK_DIGEST),)
     assert status.admitted is not None
     assert status.admitted.task_digest == worlds.TASK_DIGEST
     assert (status.journal, status.warnings) == ([], [])
@@ -59,6 +61,15 @@ def test_what_cannot_be_graded_again_is_refused(changes, words):
     assert words in failure.message
     assert plan.status is not None
     assert plan.status.complete
+
+
+def test_what_is_named_may_come_later_or_be_wrong():
+    waits = decide(regraded=Refusal("SourceNotFound", "no ConfigMap tests", terminal=False))
+    assert (waits.status, worlds.reason_of(waits)) == (None, Reason.SOURCE_NOT_FOUND)
+    assert waits.again == regrade.SOURCE_SECONDS
+    refused = worlds.failure_of(decide(regraded=Refusal("NotGradable", "spec.tests: holds neither")))
+    assert (refused.reason, refused.message) == ("NotGradable", "spec.tests: holds neither")
+    assert decide(regraded=None).again == regrade.SOURCE_SECONDS
 
 
 def test_missing_artifacts_are_no_loss():

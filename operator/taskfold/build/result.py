@@ -9,8 +9,10 @@ from typing import Any
 from taskfold.api.phases import Phase
 from taskfold.api.status import StepStatus
 from taskfold.api.taskrun import TaskRun
+from taskfold.api.verifierrun import VerifierRun
 
 SCHEMA = "taskfold.dev/result/v1"
+VERIFICATION_SCHEMA = "taskfold.dev/verification/v1"
 
 OUTCOMES = {
     Phase.SUCCEEDED: "verdict",
@@ -43,6 +45,30 @@ def document(run: TaskRun) -> dict[str, Any]:
         "verifier": _verifier(run),
         "agent": _agent(run),
         "steps": [_step(step) for step in status.steps],
+        "timings": dict(status.timings),
+        "store": status.store,
+    }
+
+
+def verification(verifier: VerifierRun) -> dict[str, Any]:
+    """The document of a verification that stands alone: what it graded, and what it came to."""
+    status, source = verifier.status, verifier.spec.source.run_ref
+    admitted, failure = status.admitted, status.failure
+    return {
+        "schema": VERIFICATION_SCHEMA,
+        "name": verifier.metadata.name,
+        "namespace": verifier.metadata.namespace,
+        "uid": verifier.metadata.uid or None,
+        "run": {"name": source.name, "uid": source.uid, "step": verifier.spec.step},
+        "task_digest": admitted.task_digest if admitted is not None else None,
+        "outcome": OUTCOMES.get(status.phase, "running") if status.phase is not None else "running",
+        "reward": float(status.reward) if status.reward is not None else None,
+        "rewards": dict(status.rewards),
+        "reward_components": list(status.reward_components),
+        "masked": status.masked,
+        "failure": {"kind": failure.kind, "reason": failure.reason, "message": failure.message} if failure else None,
+        "forced": verifier.spec.force,
+        "warnings": list(status.warnings),
         "timings": dict(status.timings),
         "store": status.store,
     }

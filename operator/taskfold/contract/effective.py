@@ -74,6 +74,24 @@ def compose(
     return _Overlaid(view, added) if added else view
 
 
+def with_tests(effective: folder.Folder, tests: folder.Folder, *, step: str | None = None) -> folder.Folder:
+    """The effective folder with other tests than its own, in which `tests` lie as in tests/.
+
+    `step`: it is for this step, whose own tests give way too. Raises TaskError when there is nothing to run in them.
+    """
+    paths = {entry.path for entry in tests.entries()}
+    if not paths & {"test.sh", VERIFIER}:
+        inner = any(path.startswith("tests/") for path in paths)
+        raise errors.TaskError(
+            f"holds neither test.sh nor {VERIFIER}",
+            file="spec.tests",
+            remedy="Write spec.tests.path: tests." if inner else "Name the folder in which one of them lies.",
+        )
+    gone = ("tests/", f"steps/{step}/tests/") if step is not None else ("tests/",)
+    kept = folder.View(effective, keep=lambda path: not path.startswith(gone) and path != digest.DATASET_VERIFIER)
+    return _Joined(kept, folder.Below(tests, "tests"))
+
+
 def source_of(effective: folder.Folder, name: str) -> tuple[folder.Folder, str | None]:
     """An effective folder as a source to be read again: its files, and the path of the task in them.
 
@@ -146,6 +164,20 @@ def _content(at: folder.Folder, path: str, limit: int) -> bytes | None:
         return at.read(path, limit)
     except FileNotFoundError:
         return None
+
+
+class _Joined(folder.Reading):
+    """Two folders that have no path in common, as one."""
+
+    def __init__(self, one: folder.Folder, other: folder.Folder) -> None:
+        self._one, self._other = one, other
+        self._of_other = {entry.path for entry in other.entries()}
+
+    def entries(self) -> Sequence[folder.Entry]:
+        return tuple(sorted((*self._one.entries(), *self._other.entries())))
+
+    def open(self, path: str) -> BinaryIO:
+        return (self._other if path in self._of_other else self._one).open(path)
 
 
 class _Overlaid(folder.Reading):

@@ -4,16 +4,20 @@ Guarantees: the agent does not work again; what was not graded from artifacts, o
 refused, unless `force` is set, and then the verdict says so.
 """
 
+from dataclasses import replace
+
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import Admitted, Mode, VerifierStatus
 from taskfold.decide import pod as pods
 from taskfold.decide import separate, verdicts
 from taskfold.decide import status as to
-from taskfold.decide.plan import Note, Plan
-from taskfold.decide.world import VerifierWorld
+from taskfold.decide.plan import Note, Plan, StoreSnapshot
+from taskfold.decide.world import Admission, Refusal, VerifierWorld
 
 LOOK_SECONDS = 30.0
+SOURCE_SECONDS = 5.0
+"""How soon to look again for what the spec names."""
 
 
 def admit(world: VerifierWorld) -> Plan:
@@ -26,10 +30,18 @@ def admit(world: VerifierWorld) -> Plan:
         return verdicts.fail(world, Reason.NOT_GRADABLE, text)
     if not run.status.complete:
         return Plan(note=Note(Reason.AWAITING_RUN, f"TaskRun {run.metadata.name}"), again=LOOK_SECONDS)
+    match world.regraded:
+        case Admission(digest=found):
+            digest = found
+        case Refusal(reason=reason, message=message, terminal=False):
+            return Plan(note=Note(Reason(reason), message), again=SOURCE_SECONDS)
+        case Refusal(reason=reason, message=message):
+            return verdicts.fail(world, Reason(reason), message)
+        case None:
+            return Plan(again=SOURCE_SECONDS)
     why = _refusal(world)
     if why is not None:
         return verdicts.fail(world, Reason.NOT_GRADABLE, why)
-    digest = run.status.admitted.task_digest if run.status.admitted is not None else None
     status = world.verifier.status.model_copy(
         update={
             "admitted": Admitted(spec_digest=world.spec_digest, task_digest=digest),
@@ -37,7 +49,8 @@ def admit(world: VerifierWorld) -> Plan:
             "verifier": VerifierStatus(mode=Mode.SEPARATE),
         }
     )
-    return separate.admitted(world, to.warned(status, _forced(world)), Phase.QUEUED)
+    begun = separate.admitted(world, to.warned(status, _forced(world)), Phase.QUEUED)
+    return replace(begun, effects=(StoreSnapshot(digest),))
 
 
 def _refusal(world: VerifierWorld) -> str | None:

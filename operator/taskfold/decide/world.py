@@ -203,6 +203,8 @@ class VerifierWorld:
     """Where in the store this verification keeps what it leaves."""
     manifest: Manifest | None = None
     """The artifacts that are kept, once they all are."""
+    regraded: Admission | Refusal | None = None
+    """The task that a VerifierRun of its own is about to grade, with the tests that it names."""
     kept: Mapping[str, object] | None = None
     """What was kept of the verifier's own sandbox, once it was."""
     copy: CopyReport | None = None

@@ -25,7 +25,7 @@ from taskfold.decide.world import RunWorld, VerifierWorld
 from taskfold.effects import client as api
 from taskfold.effects import errors
 from taskfold.effects import store as stores
-from taskfold.engine import image_users, observe, outcome, responses
+from taskfold.engine import collecting, image_users, observe, outcome, responses
 from taskfold.engine.collecting import Collecting
 from taskfold.engine.copying import What
 from taskfold.engine.parts import Parts
@@ -97,7 +97,7 @@ class Applier:
         row["warnings"] = [*world.run.status.warnings, *effect.notes]
         row["timings"] = {**world.run.status.timings, **({"collect": took} if took is not None else {})}
         row["steps"] = await self._all_steps(world, prefix, row["steps"])
-        await self._put_once(prefix + observe.ROW, row)
+        await self._put_once(prefix + collecting.ROW, row)
 
     async def verifier(self, effect: plans.Effect, world: VerifierWorld) -> None:
         """One effect of a VerifierRun's plan."""
@@ -114,6 +114,8 @@ class Applier:
             case plans.KeepLogs(place=place, reachable=reachable):
                 keep = self._collecting.keep_logs
                 self._parts.copies.start(key, What.LOGS, lambda _: keep(world, place, reachable=reachable))
+            case plans.StoreSnapshot(digest=digest):
+                await self._parts.snapshots.keep(metadata.namespace, digest)
             case plans.CreatePod():
                 await self._create_own_pod(effect, key, world)
             case plans.DeletePod(name=name, uid=uid):

@@ -16,11 +16,11 @@ from taskfold.api.reasons import Reason
 from taskfold.api.status import JournalPhase
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
-from taskfold.build import phases, seeding, steps
+from taskfold.build import phases, result, seeding, steps
 from taskfold.build import pod as pod_builder
 from taskfold.decide import pod as pods
 from taskfold.decide import status as to
-from taskfold.decide import step_status
+from taskfold.decide import step_status, verifierrun
 from taskfold.decide.world import RunWorld, VerifierWorld
 from taskfold.effects import artifacts, errors, scrubbing
 from taskfold.effects import exec as execs
@@ -36,6 +36,7 @@ AGENT = "agent.json"
 VERIFIER = "verifier.json"
 TRANSCRIPT = "transcript.json"
 COLLECTED = "collected.json"
+ROW = "row.json"
 DOCUMENT_BYTES = 64 * 1024 * 1024
 PAUSES = (0.5, 3.0)
 TOLD_BYTES = 100 * 1024 * 1024
@@ -136,6 +137,16 @@ class Collecting:
             lost = "the verifier's sandbox was gone before its files could be kept"
             text = lost if world.verifier.status.pod_name else ""
             await put_once(self._parts.store, place + VERIFIER, {"archive": None, "error": text})
+        if world.run is None or not verifierrun.made_for(world.verifier, world.run):
+            await self._index(world.verifier, place)
+
+    async def _index(self, verifier: VerifierRun, place: str) -> None:
+        """Of a verification that stands alone: its verdict, and what is kept of it."""
+        found = await required(self._parts.store, place + VERIFIER)
+        archive = {"of": "verifier", "step": None, **found["archive"]} if found["archive"] is not None else None
+        index = {"error": found["error"], "archives": [archive] if archive else [], "artifacts": []}
+        await put_once(self._parts.store, place + ROW, result.verification(verifier))
+        await put_once(self._parts.store, place + COLLECTED, index)
 
     async def collect(self, world: RunWorld, prefix: str, *, reachable: bool) -> None:
         """The end of a run: what its sandbox still has, then the index of all that was kept."""

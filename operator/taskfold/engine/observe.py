@@ -6,6 +6,7 @@ its absence; reading changes nothing.
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from taskfold.api import names
 from taskfold.api.phases import Phase
@@ -39,7 +40,6 @@ from taskfold.protocol.phase import User
 
 DOCUMENT_BYTES = 1024 * 1024
 IMAGE = "image.json"
-ROW = "row.json"
 NONCES = 3
 """As many phases as a decision can begin at once: RUN lines, seed and agent."""
 REWARDS = "rewards.json"
@@ -98,7 +98,7 @@ class Observer:
             verifier=verifier,
             store_prefix=prefix,
             collected=collected,
-            row_stored=collected is not None and await self._parts.store.exists(prefix + ROW),
+            row_stored=collected is not None and await self._parts.store.exists(prefix + collecting.ROW),
             step_rewards=await self._step_rewards(run, task, verifier, prefix) if not final else {},
             copy=copy,
             response=await self._response(run),
@@ -120,7 +120,12 @@ class Observer:
         pod_name = attempt.pod_name if attempt else None
         stopped = verifier.status.agent_stopped_time is not None or (run is not None and run.status.complete)
         pod = await self._pod(key.namespace, pod_name, confirm=not stopped) if pod_name else None
-        task = await self._task(run) if run is not None else None
+        alone = run is not None and not verifierruns.made_for(verifier, run)
+        regraded = await self._regraded(verifier, run) if run is not None and alone else None
+        if alone:
+            task = regraded.task if isinstance(regraded, Admission) else None
+        else:
+            task = await self._task(run) if run is not None else None
         if task is not None and verifier.spec.step is not None:
             task = turns.named(task, verifier.spec.step)
         recorded = await self._recorded(run, task) if run is not None else None
@@ -142,6 +147,7 @@ class Observer:
             image_user=await self._image_user(run, task, recorded, pod),
             own=await self._own(verifier, run, task, recorded),
             place=place,
+            regraded=regraded,
             manifest=await self._manifest(verifier, run, place),
             kept=await self._kept(place) if final and not verifier.status.complete else None,
             copy=copy,
@@ -256,6 +262,31 @@ class Observer:
         namespace, digest = run.metadata.namespace, admitted.task_digest
         task = await self._parts.snapshots.task(namespace, digest, found.id or "", self._terms(run))
         return artifact_rules.with_further(task, run.spec.artifacts)
+
+    async def _regraded(self, verifier: VerifierRun, run: TaskRun) -> Admission | Refusal | None:
+        """The task that a VerifierRun of its own grades: the run's, for a separate verifier, with the tests that it
+        names. Once it is admitted its own snapshot is read.
+        """
+        admitted, found, namespace = run.status.admitted, run.status.task, verifier.metadata.namespace
+        if admitted is None or admitted.task_digest is None or found is None or not run.status.complete:
+            return None
+        terms = replace(self._terms(run), mode=VerifierMode.SEPARATE)
+        mine, id_ = verifier.status.admitted, found.id or ""
+        digest = mine.task_digest if mine is not None and mine.task_digest else admitted.task_digest
+        try:
+            if mine is None and verifier.spec.tests is not None:
+                tests = await self._parts.sources.folder(namespace, verifier.spec.tests)
+                digest = await self._parts.snapshots.with_tests(namespace, digest, tests, verifier.spec.step)
+            task = await self._parts.snapshots.task(namespace, digest, id_, terms)
+            return Admission(digest, artifact_rules.with_further(task, run.spec.artifacts))
+        except outcome.Waiting as waiting:
+            return Refusal(waiting.reason, waiting.message, terminal=False)
+        except outcome.Refused as refused:
+            return Refusal(refused.reason, refused.message)
+        except stores.NotStored:
+            return Refusal(Reason.NOT_GRADABLE, "the task's folder is not kept any more")
+        except TaskError as error:
+            return Refusal(Reason.NOT_GRADABLE, outcome.of_task(error).message)
 
     def _terms(self, run: TaskRun) -> loader.Terms:
         """What the run and the operator say about how its folder is to be read."""

@@ -10,6 +10,7 @@ import functools
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from taskfold.api.status import JournalEntry, JournalPhase
 from taskfold.api.taskrun import TaskRun
@@ -164,10 +165,12 @@ class Phases:
             raise RuntimeError("a separate verification of a run that has left nothing")
         manifest = artifacts.Manifest.of(await collecting.required(store, place + collecting.MANIFEST))
         said = await collecting.document(store, place + responses.RESPONSE)
-        written = await collecting.required(store, place + collecting.TRANSCRIPT)
+        written = await self._transcript(world, place)
         transcript = folders.MemoryFolder({requests.TRAJECTORY_NAME: (json.dumps(written).encode(), False)})
         env = await self._sandbox_env(sandbox) if seeding.starts(sandbox) else {}
-        request = separate.seed(sandbox, nonce, env, copies.restoring(manifest))
+        request = separate.seed(
+            sandbox, nonce, env, copies.restoring(manifest), own_tests=world.verifier.spec.tests is not None
+        )
         tests = python_verifier.parts(sandbox.task, said)
         archives = copies.payloads(store, place, manifest)
         return await self._send(
@@ -180,6 +183,14 @@ class Phases:
             before=archives,
             graded=(run, world.verifier),
         )
+
+    async def _transcript(self, world: VerifierWorld, place: str) -> dict[str, Any]:
+        """What is on record of the agent's work; of a run that was graded in its agent's sandbox the least."""
+        kept = await collecting.document(self._parts.store, place + collecting.TRANSCRIPT)
+        if kept is not None or world.run is None or world.task is None:
+            return kept or {}
+        made = await transcripts.record(self._parts, world.run, world.task, None)
+        return dict(json.loads(made.transcript))
 
     def _attached(
         self,

@@ -162,13 +162,14 @@ class Retention:
 
     async def _named(self, namespace: str) -> tuple[set[str], set[str]]:
         """The uids and the digests that the namespace's objects are, and name."""
+        client = self._parts.client
+        runs = await client.list(api.TASKRUNS, namespace, project=_names)
+        verifiers = await client.list(api.VERIFIERRUNS, namespace, project=_names)
         uids: set[str] = set()
         digests: set[str] = set()
-        for resource in (api.TASKRUNS, api.VERIFIERRUNS):
-            listing = await self._parts.client.list(resource, namespace, project=_names)
-            for of_object, in_status in listing.items:
-                uids |= of_object
-                digests |= in_status
+        for of_object, in_status in (*runs.items, *verifiers.items):
+            uids |= of_object
+            digests |= in_status
         return uids, digests
 
     async def _delete(self, folder: _Folder, now: float) -> bool:

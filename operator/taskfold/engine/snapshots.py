@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator
 from typing import BinaryIO, TypeVar
 
 from taskfold.contract import digest as digests
+from taskfold.contract import effective, loader
 from taskfold.contract import folder as folders
-from taskfold.contract import loader
 from taskfold.contract import task as tasks
 from taskfold.effects import store as stores
 
@@ -88,6 +88,16 @@ class Snapshots:
                 held = await asyncio.to_thread(loader.load, folder, task_id=task_id, terms=terms)
         _put(self._tasks, key, held, HELD_TASKS)
         return held
+
+    async def with_tests(self, namespace: str, digest: str, tests: folders.Folder, step: str | None) -> str:
+        """The digest of a snapshot with other tests, which is held until it is kept. Raises TaskError."""
+        async with self.open(namespace, digest) as folder:
+            whole = effective.with_tests(folder, tests, step=step)
+            files = {entry.path: (whole.read(entry.path), entry.executable) for entry in whole.entries()}
+        joined = folders.MemoryFolder(files)
+        found = digests.task_digest(joined)
+        _put(self._folders, found, joined, HELD_FOLDERS)
+        return found
 
     @contextlib.asynccontextmanager
     async def open(self, namespace: str, digest: str) -> AsyncIterator[folders.Folder]:
