@@ -272,6 +272,16 @@ async def test_archives_that_no_document_names_go(tmp_path: Path) -> None:
     assert left(tmp_path) == sorted([*named, *(f"{place}/{key}" for key in kept), *documents])
 
 
+async def test_of_a_run_that_exists_and_is_older_than_the_retention_only_those_go(tmp_path: Path) -> None:
+    at_work = operator(tmp_path, 60.0)
+    put_run(at_work, GONE)
+    run_files(tmp_path, GONE, age=2 * retention.DAY)
+    named = left(tmp_path)
+    file(tmp_path, f"team/{GONE}/1/files-bb.tar", "x", 2 * retention.DAY)
+    await retention.Retention(at_work.parts).round()
+    assert left(tmp_path) == named
+
+
 async def test_archives_of_an_attempt_that_goes_on_or_has_just_ended_stay(tmp_path: Path) -> None:
     at_work = operator(tmp_path, None)
     file(tmp_path, "team/going-on/1/files-bb.tar", "x", 3 * retention.DAY)

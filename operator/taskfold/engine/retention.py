@@ -40,6 +40,7 @@ BATCH = 500
 PAGE = 1000
 SEARCHED = 50_000
 """An attempt with more archives and documents is not searched for what nothing refers to."""
+FIRST_SECONDS = 60.0
 ROUND_SECONDS = 6 * 3600.0
 DELETE_ROUNDS = 1000
 """Of ten thousand objects each: more has no run."""
@@ -87,14 +88,16 @@ class Retention:
         """Attempts that ended before this have been looked at for bulk without a reference."""
 
     async def run(self) -> None:
-        """Rounds until cancelled."""
+        """Rounds until cancelled; the first one when the process has found its runs."""
+        every = self._parts.settings.janitor.store_seconds
+        await asyncio.sleep(min(every, FIRST_SECONDS))
         while True:
             try:
                 async with asyncio.timeout(ROUND_SECONDS):
                     await self.round()
             except (errors.EffectError, TimeoutError) as error:
                 log.warning("a round over the store failed: %s", error or "it took too long")
-            await asyncio.sleep(self._parts.settings.janitor.store_seconds)
+            await asyncio.sleep(every)
 
     async def round(self) -> None:
         """Look at everything once."""
@@ -114,14 +117,14 @@ class Retention:
         async with contextlib.aclosing(self._folders(scope)) as found:
             async for folder in found:
                 if batch and (batch[0].namespace != folder.namespace or len(batch) == BATCH):
-                    await self._expire(batch, now)
+                    await self._expire(batch, now, since)
                     batch = []
                 if retention is not None and folder.newest < now - retention:
                     batch.append(folder)
                 else:
                     await self._unreferenced(folder, now, since)
         if batch:
-            await self._expire(batch, now)
+            await self._expire(batch, now, since)
 
     async def _folders(self, scope: str) -> AsyncGenerator[_Folder, None]:
         """What is listed, folder by folder. A listing has a folder's objects one after the other, in every backend."""
@@ -146,15 +149,18 @@ class Retention:
 
     # -- what is older than the retention -----------------------------------------------------------------------------
 
-    async def _expire(self, batch: list[_Folder], now: float) -> None:
+    async def _expire(self, batch: list[_Folder], now: float, since: float) -> None:
         """Delete of these, all of one namespace, what belongs to no object that exists now."""
         namespace = batch[0].namespace
         uids, digests = await self._named(namespace)
         for folder in batch:
             if folder.snapshot is not None:
                 gone = folder.snapshot not in digests and await self._parts.snapshots.delete(namespace, folder.snapshot)
+            elif folder.uid in uids:
+                gone = False
+                await self._unreferenced(folder, now, since)
             else:
-                gone = folder.uid not in uids and await self._delete(folder, now)
+                gone = await self._delete(folder, now)
             if gone:
                 what = f"snapshot {folder.snapshot}" if folder.snapshot is not None else f"run {folder.uid}"
                 log.info("%s: the files of %s are deleted: their time in the store is over", namespace, what)
