@@ -253,13 +253,15 @@ def test_a_seed_that_is_asked_for_is_waited_for():
 
 
 def test_a_seed_that_ended_well_opens_the_verification():
-    restored = {"op": "restore", "path": "/app/out", "skippedCount": 2, "seconds": 0.5}
+    left = {"path": "/app/out/pipe", "reason": "special"}
+    restored = {"op": "restore", "skipped": [left], "skippedCount": 2, "seconds": 0.5}
     ended = replace(worlds.result(apart.SEED), prepared=({"op": "tools", "missing": []}, restored))
     plan = decide(apart.placed(), phases={apart.SEED: PhaseDone(ended)})
     status = plan.status
     assert status is not None
     assert (status.phase, plan.effects, plan.again) == (Phase.VERIFYING, (), 0)
-    assert status.warnings == ["artifact /app/out: 2 file(s) were not put in place"]
+    text = "2 file(s) of an artifact were not put in place, first /app/out/pipe: special"
+    assert status.warnings == [text]
     assert status.timings == {"pod": 17.0, "upload": 0.5}
     assert [bool(each.ended_at) for each in status.journal] == [True, False]
 
