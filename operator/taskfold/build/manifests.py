@@ -82,9 +82,9 @@ class Rendered:
 
 def build(wanted: Wanted) -> Rendered:
     """The manifests. Refused when the files fit neither into a run nor into a ConfigMap."""
-    obstacle = "configmap was asked for" if wanted.source is From.CONFIGMAP else _not_inline(wanted.files)
+    obstacle = "configmap was asked for" if wanted.source is From.CONFIGMAP else not_inline(wanted.files)
     if not obstacle:
-        run = _run(wanted, {"inline": _inline(wanted.files)})
+        run = _run(wanted, {"inline": inline(wanted.files)})
         size = json_bytes(run)
         limit = OBJECT_BYTES if wanted.source is From.INLINE else INLINE_BYTES
         if size <= limit:
@@ -145,7 +145,7 @@ def _metadata(wanted: Wanted, name: str) -> Json:
     return {"name": name} | ({"namespace": wanted.namespace} if wanted.namespace else {})
 
 
-def _not_inline(files: folder.Folder) -> str:
+def not_inline(files: folder.Folder) -> str:
     """Why these files cannot stand in an object, which has no modes and bounds of its own; "" if they can."""
     entries = files.entries()
     if len(entries) > MAX_FILES:
@@ -163,7 +163,7 @@ def _not_inline(files: folder.Folder) -> str:
     return ""
 
 
-def _inline(files: folder.Folder) -> Json:
+def inline(files: folder.Folder) -> Json:
     texts: dict[str, str] = {}
     binaries: dict[str, str] = {}
     for entry in files.entries():

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from taskfold.cli import attach, conformance, exits, lint, logs, operator, render, results, run
+from taskfold.cli import attach, conformance, exits, lint, logs, operator, regrade, render, results, run
 
 app = typer.Typer(
     name="taskfold", cls=exits.Commands, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False
@@ -16,6 +16,7 @@ app.command()(attach.attach)
 app.command()(attach.finish)
 app.command()(logs.logs)
 app.command()(results.results)
+app.command()(regrade.regrade)
 app.command()(lint.lint)
 app.command()(conformance.conformance)
 app.command()(operator.operator)

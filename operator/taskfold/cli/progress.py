@@ -20,6 +20,7 @@ from taskfold.api import conditions
 from taskfold.api.conditions import ConditionType
 from taskfold.api.phases import Phase
 from taskfold.api.taskrun import TaskRun
+from taskfold.api.verifierrun import VerifierRun
 
 MESSAGE_CHARACTERS = 200
 
@@ -58,7 +59,7 @@ def open_progress() -> Progress:
     return Animated(console) if console.is_terminal else Plain()
 
 
-def step_of(run: TaskRun) -> Step:
+def step_of(run: TaskRun | VerifierRun) -> Step:
     """The run's step: its phase, and why it is there."""
     status = run.status
     if status.phase is None:
