@@ -182,17 +182,19 @@ class Chaos:
         if not alive:
             return
         gate = alive[each.which % len(alive)].border
-        stops = each.kind in (Kind.STOPPED, Kind.STOPPED_AT_A_CALL)
-        if stops:
+
+        def pause() -> None:
+            gate.stop()
             self._world.after(float(each.seconds), lambda world: gate.resume())
+
         if each.kind is Kind.KILLED:
             gate.kill()
         elif each.kind is Kind.STOPPED:
-            gate.stop()
+            pause()
         else:
             point = faults.Point.AFTER if each.which % 2 else faults.Point.BEFORE
             at = faults.numbered(len(gate.calls) + each.which // 2)
-            gate.add(point, at, faults.Stop() if stops else faults.Kill())
+            gate.add(point, at, faults.Do(pause) if each.kind is Kind.STOPPED_AT_A_CALL else faults.Kill())
 
     def _touch(self, seconds: int) -> None:
         """Somebody else writes to everything, again and again."""
