@@ -16,6 +16,9 @@ from tests.conformance.harness import DEFAULT_TOML
 
 WRONG = "0.03125"
 """What every verifier gives when it does not find the work that it expects: no run may end with it."""
+HEAD, _, REST = DEFAULT_TOML.partition("\n")
+SEPARATE = f'{HEAD}\nartifacts = ["/app"]\n{REST}[verifier]\nenvironment_mode = "separate"\n'
+BULK = "import random, sys; sys.stdout.buffer.write(random.Random(sys.argv[1]).randbytes(30_000_000))"
 FOREVER = 600
 """Seconds that a script sleeps which is to be ended by a limit or by its user."""
 
@@ -179,15 +182,36 @@ def suspended(draft: Draft) -> Case:
     return draft.case(files, agent, end, spec=held, action=Action.RESUME, after=after)
 
 
+def separate(draft: Draft) -> Case:
+    """Graded in a sandbox of its own, from 30 MB that are copied twice: each byte must be there."""
+    bulk = f"python3 -c '{BULK}' {draft.token}"
+    agent = harness.script(draft.agent(before=f"{bulk} > /app/bulk\n"))
+    same = f'[ "$({bulk} | sha256sum)" = "$(sha256sum < /app/bulk)" ] || rm -f /app/work\n'
+    files = harness.task(draft.test("0.6875", before=same), toml=SEPARATE)
+    return draft.case(files, agent, End(reward="0.6875", outcome="Succeeded"))
+
+
+def separate_tree(draft: Draft) -> Case:
+    """The same with many small files, and a hook before they are taken."""
+    tree = "for n in $(seq 500); do echo $n > /app/file-$n; done\n"
+    agent = harness.script(draft.agent(before=tree))
+    found = '"$(cat /app/file-* | sort -n | tr -d "\\n")"'
+    whole = f'[ {found} = "$(seq 500 | tr -d "\\n")" ] && [ -e /app/hook ] || rm -f /app/work\n'
+    toml = SEPARATE + "[[verifier.collect]]\ncommand = 'touch /app/hook'\n"
+    files = harness.task(draft.test("0.4375", before=whole), toml=toml)
+    return draft.case(files, agent, End(reward="0.4375", outcome="Succeeded"))
+
+
 SHAPES: tuple[Callable[[Draft], Case], ...] = (
     oracle,
-    slow_agent,
+    separate,
     cancelled,
     slow_verifier,
     nop,
     many_rewards,
     failing_agent,
     suspended,
+    slow_agent,
     large_logs,
     agent_over_its_limit,
     invalid_reward,
@@ -195,6 +219,7 @@ SHAPES: tuple[Callable[[Draft], Case], ...] = (
     missing_reward,
     installed_agent,
     verifier_over_its_limit,
+    separate_tree,
 )
 """In the order in which a short mix takes them."""
 
