@@ -43,8 +43,7 @@ ifdef PROFILE
 	TASKFOLD_TEST_PROFILE=$(PROFILE) $(BIN)/pytest tests/conformance/test_table.py
 else
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m cluster tests/conformance
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m "cluster and not chaos" --ignore tests/conformance
-	$(BIN)/pytest -m "cluster_lifecycle or (cluster and chaos)" --ignore tests/conformance
+	$(BIN)/pytest -m "cluster or cluster_lifecycle" --ignore tests/conformance
 endif
 
 soak: $(STAMP) images  ## the same with bulk cases whole

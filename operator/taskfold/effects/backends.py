@@ -16,7 +16,11 @@ import obstore.store
 
 from taskfold.effects import errors
 
-RETRIES: dict[str, Any] = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
+RETRIES: dict[str, Any] = {
+    "max_retries": 4,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {"init_backoff": timedelta(milliseconds=400), "max_backoff": timedelta(seconds=15), "base": 2},
+}
 """Of one request: after 5xx answers and broken connections, with growing pauses."""
 SCHEMES = ("file", "s3", "gs", "az", "memory")
 CLIENT_OPTIONS = frozenset(
