@@ -140,7 +140,7 @@ FAULTS = (
     Fault("kubelet-killed", _part_killed(Part.KUBELET), hold=(2, 5), pause=(4, 8), blows=12, nodes=1),
     Fault("containerd-killed", _part_killed(Part.CONTAINERD), hold=(1, 3), pause=(4, 8), blows=12, nodes=1),
     Fault("api-server-killed", _part_killed(Part.API_SERVER), hold=(1, 5), pause=(5, 8), blows=10, nodes=1),
-    Fault("etcd-killed", _part_killed(Part.ETCD), hold=(1, 4), pause=(6, 10), blows=8, nodes=1),
+    Fault("etcd-killed", _part_killed(Part.ETCD), hold=(1, 4), pause=(2, 5), blows=8, nodes=1),
     Fault("link-cut-for-a-minute", link_cut, hold=(60, 60), blows=1, nodes=CUT_NODE, long=True),
     Fault(
         "link-cut-for-ever",
