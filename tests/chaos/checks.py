@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.chaos import kept
 from tests.chaos.runs import Case
 
 Object = Mapping[str, Any]
@@ -54,6 +55,7 @@ def of_run(found: Evidence, losses: Collection[str]) -> list[str]:
     if not found.status.get("complete"):
         return [f"is not complete: {dict(found.status)}"]
     problems = _doubles(found) + _record(found) + _history(found)
+    problems += kept.wrong(found.store / found.status.get("store", ""), found.case.known)
     if found.lost(losses):
         return problems
     return problems + _end(found) + _missing(found)

@@ -3,6 +3,7 @@
 import os
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import urllib3.exceptions
@@ -12,6 +13,7 @@ from kubernetes.client.exceptions import ApiException
 from tests.chaos import scene
 from tests.chaos.report import RESULTS, Result, table
 from tests.chaos.starts import Starts
+from tests.chaos.trial import Stage
 from tests.conformance import counter as counters
 from tests.conformance import harness
 
@@ -85,6 +87,20 @@ def namespace(cluster: harness.Cluster, healthy: None) -> Iterator[str]:
 def starts(counter: counters.Counter, namespace: str) -> Starts:
     """The starts of scripts in that namespace."""
     return Starts(counter, namespace)
+
+
+@pytest.fixture
+def stage(
+    cluster: harness.Cluster,
+    namespace: str,
+    starts: Starts,
+    seed: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> Stage:
+    """What a trial needs."""
+    results = request.config.stash.setdefault(RESULTS, [])
+    return Stage(cluster, namespace, starts, seed, tmp_path, results)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

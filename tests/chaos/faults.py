@@ -89,6 +89,19 @@ def operator_frozen(scene: Scene) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def leader_frozen(scene: Scene) -> Iterator[None]:
+    """SIGSTOP for the operator that holds the lease, if one does; after the blow it finds the other at its work."""
+    victim = scene.leader()
+    if victim is not None:
+        victim.freeze()
+    try:
+        yield
+    finally:
+        if victim is not None:
+            victim.thaw()
+
+
+@contextlib.contextmanager
 def pod_deleted(scene: Scene) -> Iterator[None]:
     """Somebody deletes the pod of a run, with or without its grace."""
     pods = [pod for pod in scene.pods() if scene.deletions[pod.metadata.labels["taskfold.dev/run"]] < DELETIONS_PER_RUN]
@@ -115,10 +128,21 @@ def _part_killed(part: Part) -> Callable[[Scene], AbstractContextManager[None]]:
     return blow
 
 
+kubelet_killed = _part_killed(Part.KUBELET)
+api_server_killed = _part_killed(Part.API_SERVER)
+
+
 @contextlib.contextmanager
 def link_cut(scene: Scene) -> Iterator[None]:
-    """A node that nobody reaches and that reaches nobody, from a moment on when agents or verifiers run on it."""
+    """The same from a moment on when agents or verifiers run on the node."""
     scene.watch_until_at_work(scene.local_cluster.node_name(CUT_NODE))
+    with link_cut_now(scene):
+        yield
+
+
+@contextlib.contextmanager
+def link_cut_now(scene: Scene) -> Iterator[None]:
+    """A node that nobody reaches and that reaches nobody."""
     namespaces.set_link(scene.local_cluster, CUT_NODE, up=False)
     try:
         yield
@@ -137,9 +161,9 @@ FAULTS = (
     Fault("one-of-two-operators-killed", operator_killed, hold=(1, 3), pause=(1, 3), operators=2),
     Fault("one-of-two-operators-frozen", operator_frozen, hold=(2, 8), pause=(0.5, 2), operators=2),
     Fault("pods-deleted", pod_deleted, pause=(0.5, 1.5), losses=frozenset({"PodDeleted"})),
-    Fault("kubelet-killed", _part_killed(Part.KUBELET), hold=(2, 5), pause=(4, 8), blows=12, nodes=1),
+    Fault("kubelet-killed", kubelet_killed, hold=(2, 5), pause=(4, 8), blows=12, nodes=1),
     Fault("containerd-killed", _part_killed(Part.CONTAINERD), hold=(1, 3), pause=(4, 8), blows=12, nodes=1),
-    Fault("api-server-killed", _part_killed(Part.API_SERVER), hold=(1, 5), pause=(5, 8), blows=10, nodes=1),
+    Fault("api-server-killed", api_server_killed, hold=(1, 5), pause=(5, 8), blows=10, nodes=1),
     Fault("etcd-killed", _part_killed(Part.ETCD), hold=(1, 4), pause=(2, 5), blows=8, nodes=1),
     Fault("link-cut-for-a-minute", link_cut, hold=(60, 60), blows=1, nodes=CUT_NODE, long=True),
     Fault(

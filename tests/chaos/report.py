@@ -2,7 +2,7 @@
 
 import collections
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -21,11 +21,24 @@ class Result:
     ended: int
     """Operators that ended by themselves."""
     seconds: float
+    met: collections.Counter[str] = field(default_factory=collections.Counter)
+    """Copies that blows have met, by their way."""
 
 
 RESULTS: pytest.StashKey[list[Result]] = pytest.StashKey()
 
-COLUMNS = ("fault", "blows", "runs", "right ends", "losses", "double starts", "orphans", "operator ended", "seconds")
+COLUMNS = (
+    "fault",
+    "blows",
+    "runs",
+    "right ends",
+    "losses",
+    "double starts",
+    "orphans",
+    "operator ended",
+    "seconds",
+    "copies met",
+)
 
 
 def table(results: Sequence[Result]) -> str:
@@ -36,6 +49,10 @@ def table(results: Sequence[Result]) -> str:
 
 
 def _row(found: Result) -> tuple[str, ...]:
-    losses = ", ".join(f"{count} {reason}" for reason, count in sorted(found.losses.items())) or "-"
+    losses = _counted(found.losses)
     numbers = (found.blows, found.runs, found.right, losses, found.doubles, found.orphans, found.ended)
-    return (found.fault, *map(str, numbers), f"{found.seconds:.0f}")
+    return (found.fault, *map(str, numbers), f"{found.seconds:.0f}", _counted(found.met))
+
+
+def _counted(what: collections.Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(what.items())) or "-"

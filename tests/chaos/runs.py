@@ -53,6 +53,8 @@ class Case:
     steps: frozenset[str] = frozenset({"agent", "test"})
     """What must have been started once when there is a verdict."""
     keeps_pod: bool = False
+    known: Mapping[str, str] = field(default_factory=dict)
+    """The sha256 of each file of its artifacts, by its path in the sandbox; empty: nobody knows it."""
 
 
 @dataclass(frozen=True)

@@ -115,4 +115,4 @@ def test_the_table_of_results_has_a_row_for_each_fault() -> None:
     result = report.Result("kubelet-killed", 40, 39, losses, blows=3, doubles=0, orphans=1, ended=0, seconds=61.4)
     lines = report.table([result]).splitlines()
     assert lines[0].split()[:2] == ["fault", "blows"]
-    assert lines[1].split() == ["kubelet-killed", "3", "40", "39", "2", "PodDeleted", "0", "1", "0", "61"]
+    assert lines[1].split() == ["kubelet-killed", "3", "40", "39", "2", "PodDeleted", "0", "1", "0", "61", "-"]

@@ -1,6 +1,7 @@
 """Payloads into sinks: equal on both sides, safe whatever the archive holds, complete or an error."""
 
 import asyncio
+import gc
 import hashlib
 import io
 import os
@@ -317,6 +318,53 @@ async def test_a_consumer_that_fails_fails_the_copy() -> None:
     wire, _ = await build(transfer.from_folder(folders.MemoryFolder({"x": (os.urandom(9 << 20), False)})))
     with pytest.raises(errors.StoreError):
         await deliver(wire, sinks.ToConsumer(store))
+
+
+async def test_a_copy_that_is_dropped_while_it_is_given_up_ends_its_consumer() -> None:
+    """As when its run is masked at the moment at which its pod is lost."""
+    closing, closed, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def store(chunks: AsyncIterable[bytes]) -> None:
+        try:
+            async for _ in chunks:
+                pass
+        except errors.TransferError:
+            closing.set()
+            await closed.wait()  # a slow disk
+            raise
+        finally:
+            ended.set()
+
+    sink = sinks.ToConsumer(store)
+    await sink.write(memoryview(bytes(sinks.BATCH_BYTES)))
+    dropped = asyncio.create_task(sink.abort())
+    await closing.wait()
+    dropped.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await dropped
+    await asyncio.wait_for(ended.wait(), 5)  # closed or not
+
+
+async def test_a_consumer_that_fails_unasked_is_no_complaint_of_the_loop() -> None:
+    complaints: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about["message"]))
+    full, failed = asyncio.Event(), asyncio.Event()
+
+    async def store(chunks: AsyncIterable[bytes]) -> None:
+        async for _ in chunks:
+            await full.wait()
+            failed.set()
+            raise errors.StoreError("the bucket is full")
+
+    sink = sinks.ToConsumer(store)
+    await sink.write(memoryview(bytes(sinks.BATCH_BYTES)))
+    full.set()
+    await failed.wait()
+    await sink.abort()
+    del sink
+    gc.collect()
+    await asyncio.sleep(0)
+    assert complaints == []
 
 
 class Lying(folders.MemoryFolder):

@@ -274,13 +274,13 @@ class ToConsumer(Generic[R]):
         if task is None or task.done():
             return
         offer = asyncio.ensure_future(self._offer(errors.Truncated("the copy was given up", where=self.where)))
-        await asyncio.wait([task], timeout=ABORT_SECONDS)
-        offer.cancel()
-        task.cancel()
+        offer.add_done_callback(_known)
+        try:
+            await asyncio.wait([task], timeout=ABORT_SECONDS)
+        finally:  # whoever does not wait for it any more must not leave it behind
+            offer.cancel()
+            task.cancel()
         await asyncio.wait([task, offer])
-        for each in (task, offer):
-            if not each.cancelled():
-                each.exception()
 
     async def _hand_over(self) -> None:
         data = b"".join(self._batch)
@@ -308,6 +308,7 @@ class ToConsumer(Generic[R]):
                 return await self._consume(self._chunks())
 
             self._task = asyncio.create_task(consume())
+            self._task.add_done_callback(_known)
         return self._task
 
     async def _chunks(self) -> AsyncIterator[bytes]:
@@ -319,6 +320,12 @@ class ToConsumer(Generic[R]):
                     raise error
                 case data:
                     yield data
+
+
+def _known(ended: "asyncio.Future[R]") -> None:
+    """How the consumer failed is told by the copy; the loop has nothing to add when nobody asks for it."""
+    if not ended.cancelled():
+        ended.exception()
 
 
 def check(received: Received, trailer: frames.Trailer, where: str) -> None:
