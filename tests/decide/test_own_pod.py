@@ -159,6 +159,17 @@ def test_a_pod_that_will_never_run_masks(found, reason):
     assert "taskfold regrade fix-bug" in worlds.failure_of(plan).message
 
 
+def test_build_timeout_sec_of_the_verifiers_own_table_bounds_pull_and_start():
+    table = "verifier.environment = {docker_image = 'checker:1', build_timeout_sec = 30}"
+    own = worlds.task("environment.build_timeout_sec = 3000", table)
+    status = apart.placed(Phase.QUEUED)
+    assert decide(status, task=own, own_pod=at(29, PULLING)).again == 2
+    late = decide(status, task=own, own_pod=at(31, PULLING))
+    assert (worlds.phase_of(late), worlds.failure_of(late).reason) == (Phase.MASKED, "ImagePullFailed")
+    (slow,) = decide(status, task=own, own_pod=at(31, CREATING)).status.attempts
+    assert slow.tries == 2
+
+
 def test_a_pod_without_a_node_is_given_up_like_one_without_a_place():
     began = apart.attempt(start_time=worlds.ago(LIMITS.queue_seconds + 9))
     status = apart.placed(Phase.QUEUED, conditions=apart.collected(LIMITS.queue_seconds + 1), attempts=[began])

@@ -186,7 +186,9 @@ environment_mode or a [verifier.environment] table sets it
 The collect hooks run, then /logs/artifacts and the task's artifacts are copied out of the agent's sandbox
 = separate-hooks-first artifacts-logs-artifacts-always artifacts-file-and-folder artifacts-of-a-relative-path
 Then the agent's sandbox is stopped
-= separate-no-process-crosses tests/decide/test_separate.py::test_nothing_is_delivered_without_the_proof
+= separate-no-process-crosses separate-no-network-of-the-agent
+= tests/decide/test_separate.py::test_nothing_is_delivered_without_the_proof
+= tests/conformance/test_separate_order.py::test_no_exec_into_a_verifiers_pod_before_its_agents_containers_have_ended
 The verifier's takes env and workdir from [verifier.environment]
 = separate-env-and-workdir
 Or from [environment] without one

@@ -82,7 +82,8 @@ def _with_entries(world: VerifierWorld, status: VerifierRunStatus, pod: PodView)
 
 def await_start(world: VerifierWorld, attempt: Attempt, pod: PodView) -> Plan:
     """The pod exists and does not run yet."""
-    limits, message = world.settings.limits, pods.waiting_message(pod)
+    limits = sandbox.start_limits(world.settings.limits, _own(world).task)
+    message = pods.waiting_message(pod)
     age = _age(world, pod.started_at or pod.created)
     match pods.standing(pod):
         case Standing.UNSCHEDULED:

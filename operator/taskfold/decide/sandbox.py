@@ -139,7 +139,7 @@ def journal(world: RunWorld, attempt: Attempt) -> Plan:
 
 def await_start(world: RunWorld, attempt: Attempt) -> Plan:
     """The pod exists and does not run yet."""
-    pod, limits = world.pod, _start_limits(world)
+    pod, limits = world.pod, start_limits(world.settings.limits, world.task)
     if pod is None:
         raise ValueError("awaits the start of a pod that is not there")
     # From the moment the kubelet took the pod: what it waited for a node is the queue's time.
@@ -242,13 +242,13 @@ def left(world: RunWorld, seconds: float) -> float:
     return max(1.0, seconds + world.settings.limits.agent_grace_seconds - _age(world, _since(world) or now) + 1.0)
 
 
-def _start_limits(world: RunWorld) -> LimitSettings:
+def start_limits(limits: LimitSettings, task: Task | None) -> LimitSettings:
     """The operator's limits; a task that sets `build_timeout_sec` says itself how long pull and start may take."""
-    table = world.task.config.environment if world.task is not None else None
+    table = task.config.environment if task is not None else None
     if table is None or "build_timeout_sec" not in table.model_fields_set:
-        return world.settings.limits
+        return limits
     own = {"image_pull_seconds": table.build_timeout_sec, "pod_start_seconds": table.build_timeout_sec}
-    return world.settings.limits.model_copy(update=own)
+    return limits.model_copy(update=own)
 
 
 def overlay_limit(world: RunWorld) -> float:

@@ -284,7 +284,7 @@ REFUSED = (
 SHARED = Case(
     "artifacts-in-shared-mode",
     "artifacts that a shared task declares are kept, and change nothing of its verification",
-    f"{SOURCE}; gym-contract 7",
+    SOURCE,
     task(
         facts(still_there="[ -e /app/other ]"),
         toml=TOML.replace("\n", '\nartifacts = ["/app/out", "/no/such"]\n', 1),

@@ -55,6 +55,12 @@ PLANTED = (
 )
 """Where what an agent writes could change a verdict, the last of them for every program that starts."""
 
+REACH = (
+    "reach() { timeout 5 python3 -c 'import sys, urllib.request as u; "
+    'print(u.urlopen(f"http://{sys.argv[1]}:8123/page.txt", timeout=4).read().decode().strip())\' "$1"; }\n'
+)
+"""A function for bash: what a server at this address says."""
+
 NEVER = (
     one(
         "nothing-else-crosses",
@@ -90,6 +96,21 @@ NEVER = (
             "setsid sleep 642064 > /dev/null 2>&1 &\n"
             "setsid bash -c 'while :; do echo 1 > /logs/verifier/reward.txt; sleep 0.01; done' > /dev/null 2>&1 &\n"
             "until [ -s /logs/verifier/reward.txt ]; do sleep 0.05; done"
+        ),
+        source=f"{SOURCE}; docs/security.md",
+    ),
+    one(
+        "no-network-of-the-agent",
+        "a server that the agent left listening is gone: the verifier reaches nothing at the agent's address",
+        task(
+            REACH + facts(answered="grep -qx served /app/out/page", nothing_now='! reach "$(cat /app/out/address)"'),
+            toml=toml(artifacts='"/app/out"'),
+        ),
+        holds(status=SEPARATE),
+        agent=script(
+            "mkdir out; cd out; echo served > page.txt; hostname -i > address; address=$(cat address)\n"
+            "setsid python3 -m http.server 8123 --bind 0.0.0.0 > /dev/null 2>&1 &\n"
+            f"{REACH}for _ in $(seq 200); do reach $address && break; sleep 0.1; done; reach $address > page"
         ),
         source=f"{SOURCE}; docs/security.md",
     ),
