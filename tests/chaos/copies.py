@@ -56,7 +56,7 @@ class Way(StrEnum):
 
 @dataclass(frozen=True)
 class Copy:
-    """One that is under way. `pod`: the one that it needs."""
+    """One that is under way. `pod`: the one that it needs; made again in the same pod, it counts as the same copy."""
 
     run: str
     way: Way
@@ -158,7 +158,7 @@ def meeting(
     @contextlib.contextmanager
     def met(scene: Scene) -> Iterator[None]:
         _moment(scene)
-        scene.met.update(copy.way.value for copy in under_way(scene))
+        scene.met.update(under_way(scene))
         with blow(scene):
             yield
 
@@ -172,7 +172,7 @@ def copying_pods_deleted(scene: Scene) -> Iterator[None]:
     for copy in under_way(scene):
         if copy.way is way and scene.deletions[copy.run] < DELETIONS_PER_RUN and scene.random.random() < 0.5:
             scene.deletions[copy.run] += 1
-            scene.met[copy.way.value] += 1
+            scene.met.add(copy)
             scene.delete_pod(copy.pod, grace=scene.random.choice([0, None]))
     yield
 

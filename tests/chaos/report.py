@@ -22,7 +22,7 @@ class Result:
     """Operators that ended by themselves."""
     seconds: float
     met: collections.Counter[str] = field(default_factory=collections.Counter)
-    """Copies that blows have met, by their way."""
+    """Distinct copies that blows have met, by their way: one that is made again in the same pod counts once."""
 
 
 RESULTS: pytest.StashKey[list[Result]] = pytest.StashKey()

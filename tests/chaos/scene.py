@@ -58,8 +58,8 @@ class Scene:
         self.leases = k8s.CoordinationV1Api(self.cluster.core.api_client)
         self.random = chances
         self.deletions: collections.Counter[str] = collections.Counter()
-        self.met: collections.Counter[str] = collections.Counter()
-        """Copies that blows have met, by their way."""
+        self.met: set[Any] = set()
+        """The copies that blows have met (copies.Copy), each once."""
         self.ended: list[str] = []
         """The last words of operators that ended by themselves; the platform starts them again."""
         self.down: list[harness.Operator] = []

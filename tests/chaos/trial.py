@@ -54,8 +54,9 @@ def endure(stage: Stage, fault: Fault, cases: Sequence[Case], chances: random.Ra
     losses = collections.Counter(each.failure["reason"] for each in evidence if each.lost(fault.losses))
     doubles = sum(count > 1 for each in evidence for count in each.starts.values())
     right = len(cases) - len(wrong)
+    met = collections.Counter(copy.way.value for copy in scene.met)
     found = report.Result(
-        fault.name, len(cases), right, losses, blows, doubles, len(left), len(scene.ended), seconds, scene.met
+        fault.name, len(cases), right, losses, blows, doubles, len(left), len(scene.ended), seconds, met
     )
     stage.results.append(found)
     assert (wrong, left) == ({}, []), f"seed {stage.seed}; the operator's log ends:\n{operators[0].text()[-4000:]}"

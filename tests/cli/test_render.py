@@ -339,5 +339,5 @@ def test_yaml_gives_the_data_back(data: dict[str, str]) -> None:
 
 @given(st.binary(max_size=200) | st.text().map(str.encode))
 def test_inline_gives_the_bytes_back(content: bytes) -> None:
-    source = InlineSource.model_validate(manifests._inline(MemoryFolder({"f": (content, False)})))
+    source = InlineSource.model_validate(manifests.inline(MemoryFolder({"f": (content, False)})))
     assert sources._inline(source).read("f") == content
