@@ -21,6 +21,7 @@ from taskfold.api.status import (
     Failure,
     JournalEntry,
     JournalPhase,
+    Mode,
     StepAgentStatus,
     StepStatus,
     StepVerifierStatus,
@@ -112,7 +113,9 @@ def full_step(number: int, text: str) -> StepStatus:
         **(given if number % 2 else counted),
         name=f"{number:03}{'n' * 250}",
         agent=StepAgentStatus(outcome=AgentOutcome.SUCCEEDED, return_code=-100, seconds=123456.123456),
-        verifier=StepVerifierStatus(name="v" * 63, return_code=-100, seconds=123456.123456, timed_out=True),
+        verifier=StepVerifierStatus(
+            mode=Mode.SEPARATE, name="v" * 63, return_code=-100, seconds=123456.123456, timed_out=True
+        ),
         ended_at=NOW,
     )
 

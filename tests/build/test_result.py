@@ -9,6 +9,7 @@ from taskfold.api.phases import Phase
 from taskfold.api.status import (
     AgentOutcome,
     Failure,
+    Mode,
     Stage,
     StepAgentStatus,
     StepStatus,
@@ -80,13 +81,19 @@ def test_the_steps_of_a_run():
         reward="0.5",
         rewards={"reward": 0.5},
         agent=StepAgentStatus(outcome=AgentOutcome.TIMED_OUT, seconds=3.0),
-        verifier=StepVerifierStatus(name="v", return_code=1, seconds=2.0),
+        verifier=StepVerifierStatus(mode=Mode.SEPARATE, name="v", return_code=1, seconds=2.0),
     )
     lost = StepStatus(name="two", masked=True, kind="provider_unavailable", reason="PodEvicted")
     first, second = result.document(worlds.run(worlds.ended(steps=[judged, lost])))["steps"]
     assert (first["reward"], first["rewards"], first["masked"], first["kind"]) == (0.5, {"reward": 0.5}, False, None)
     assert first["agent"] == {"outcome": "TimedOut", "return_code": None, "seconds": 3.0}
-    assert first["verifier"] == {"name": "v", "return_code": 1, "seconds": 2.0, "timed_out": False}
+    assert first["verifier"] == {
+        "name": "v",
+        "mode": "separate",
+        "return_code": 1,
+        "seconds": 2.0,
+        "timed_out": False,
+    }
     assert (second["reward"], second["masked"], second["reason"]) == (None, True, "PodEvicted")
     assert (second["agent"], second["verifier"]) == (None, None)
     assert set(first) == set(second)

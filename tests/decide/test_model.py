@@ -12,7 +12,7 @@ from tests.decide.model import Cluster
 from taskfold.api import conditions
 from taskfold.api.conditions import ConditionType
 from taskfold.api.phases import Phase
-from taskfold.api.status import MAX_REWARDS
+from taskfold.api.status import MAX_REWARDS, Mode
 from taskfold.decide import losses
 from taskfold.decide.losses import Fault
 
@@ -123,13 +123,22 @@ def test_when_all_goes_well_the_verifiers_reward_arrives(agent, task):
     assert cluster.sandboxes == {}
 
 
-@pytest.mark.parametrize("task", [STEPPED, apart.STEPPED, MIXED], ids=["shared", "separate", "mixed"])
-def test_when_all_goes_well_every_step_is_graded(task):
+@pytest.mark.parametrize(
+    ("task", "modes"),
+    [
+        (STEPPED, [Mode.SHARED] * 3),
+        (apart.STEPPED, [Mode.SEPARATE] * 3),
+        (MIXED, [Mode.SHARED, Mode.SEPARATE, Mode.SHARED]),
+    ],
+    ids=["shared", "separate", "mixed"],
+)
+def test_when_all_goes_well_every_step_is_graded(task, modes):
     cluster = Cluster(worlds.run(), task)
     calm(cluster)
     assert (cluster.run.status.phase, cluster.run.status.reward) == (Phase.SUCCEEDED, "1")
     assert [step for _, _, step in cluster.agent_starts] == list(worlds.STEPS)
     assert [(step.name, step.reward) for step in cluster.run.status.steps] == [(name, "1") for name in worlds.STEPS]
+    assert [step.verifier.mode for step in cluster.run.status.steps] == modes
     assert set(cluster.rows) == {worlds.PREFIX}
 
 

@@ -157,6 +157,7 @@ class StepAgentStatus(Model):
 class StepVerifierStatus(Model):
     """How the verification of one step went."""
 
+    mode: Mode | None = Field(default=None, description="shared: in the agent's own sandbox. separate: in a fresh one.")
     name: Word | None = Field(default=None, description="Name of the step's VerifierRun.")
     return_code: int | None = Field(
         default=None, description="Return code of test.sh. Unset when it was killed or did not start."

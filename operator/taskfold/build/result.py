@@ -157,6 +157,7 @@ def _step(step: StepStatus) -> dict[str, Any]:
         else None,
         "verifier": {
             "name": verifier.name,
+            "mode": verifier.mode.value if verifier.mode else None,
             "return_code": verifier.return_code,
             "seconds": verifier.seconds,
             "timed_out": verifier.timed_out,

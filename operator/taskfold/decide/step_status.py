@@ -33,6 +33,7 @@ def graded(world: RunWorld, found: VerifierRunStatus) -> TaskRunStatus:
                 "kind": failure.kind if failure is not None else None,
                 "reason": failure.reason if failure is not None else None,
                 "verifier": StepVerifierStatus(
+                    mode=world.verifier.spec.mode if world.verifier is not None else verifier.mode,
                     name=name,
                     return_code=verifier.return_code,
                     seconds=verifier.seconds,
