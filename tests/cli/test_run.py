@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from taskfold.build import manifests
-from taskfold.cli import episode
+from taskfold.cli import episode, following
 from taskfold.effects import taskruns
 
 from .conftest import Cli, document
@@ -228,8 +228,9 @@ def test_a_timeout_that_nobody_answers(cli: Cli, write: Any, cluster: FakeCluste
 def test_without_an_operator_it_says_where_to_look_and_gives_up(
     cli: Cli, write: Any, cluster: FakeCluster, monkeypatch: Any
 ) -> None:
-    for name, value in (("NOTICE_SECONDS", 0.1), ("ABSENT_SECONDS", 0.3), ("UNSEEN_CANCEL_SECONDS", 0.1)):
-        monkeypatch.setattr(episode, name, value)
+    monkeypatch.setattr(following, "NOTICE_SECONDS", 0.1)
+    monkeypatch.setattr(following, "ABSENT_SECONDS", 0.3)
+    monkeypatch.setattr(episode, "UNSEEN_CANCEL_SECONDS", 0.1)
     cluster.statuses.clear()
     cluster.on_cancel = []
     result = cli("run", write(), "--output", "json")
@@ -244,6 +245,13 @@ def test_a_run_that_somebody_deletes(cli: Cli, write: Any, cluster: FakeCluster,
     cluster.delete_at_end = True
     found = document(cli("run", write(), "--output", "json").stdout)
     assert (found["outcome"], reason(found)) == ("cancelled", "RunDeleted")
+
+
+def test_a_run_that_this_release_cannot_read_is_not_waited_for(cli: Cli, write: Any, cluster: FakeCluster) -> None:
+    cluster.statuses[:] = [RUNNING, {"phase": "Dreaming"}]
+    result = cli("run", write(), "--output", "json")
+    found = document(result.stdout)
+    assert (result.exit_code, found["outcome"], reason(found)) == (70, "error", "Internal")
 
 
 def test_a_create_whose_answer_is_lost_is_looked_up(cli: Cli, write: Any, cluster: FakeCluster) -> None:

@@ -5,19 +5,15 @@ internal errors included); the exit code follows from it, save for Ctrl-C (130),
 """
 
 import asyncio
-import json
 import secrets
-from collections.abc import Sequence
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-from taskfold.api.reasons import Reason
 from taskfold.api.taskrun import TaskRun
 from taskfold.build import manifests, result
-from taskfold.cli import cluster, ending, exits, options, progress, render
+from taskfold.cli import cluster, documents, ending, options, progress, render
+from taskfold.cli.documents import Output
 from taskfold.cli.episode import Episode, Order
 from taskfold.cli.interrupts import Interrupts
 from taskfold.cli.reasons import CommandReason
@@ -26,32 +22,12 @@ SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 """Kubernetes' own letters for generated names: none that spell words."""
 
 
-class Output(StrEnum):
-    """What stdout gets."""
+class Command(documents.Command):
+    """`run`, with its document."""
 
-    TEXT = "text"
-    JSON = "json"
-
-
-class Command(TyperCommand):
-    """`run`, which owes a document for a command line that cannot be read, too."""
-
-    def make_context(self, info_name: str | None, args: list[str], *more: Any, **extra: Any) -> Any:
-        words = tuple(args)
-        try:
-            return super().make_context(info_name, args, *more, **extra)
-        except exits.UsageError as error:
-            if _asks_for_json(words):
-                _print(_usage(error))
-            raise
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except exits.UsageError as error:
-            if ctx.params.get("output") == Output.JSON:
-                _print(_usage(error))
-            raise
+    @staticmethod
+    def unread(message: str) -> dict[str, Any]:
+        return result.refusal("", "", CommandReason.USAGE, message)
 
 
 def run(  # noqa: PLR0917 - options of a command line
@@ -82,29 +58,23 @@ def run(  # noqa: PLR0917 - options of a command line
         spec.setdefault("podRetention", "Always")
     suffix = "".join(secrets.choice(SUFFIX) for _ in range(manifests.SUFFIX_LENGTH))
     run_name = given or manifests.unique_name(folder.resolve().name, suffix)
-    try:
+    target = cluster.Target(kubeconfig, context, namespace)
+
+    def play() -> ending.Ending:
         checked = render.check(folder, chosen, spec)
         task_id, files, path = checked.task.id, checked.files, checked.path
         wanted = manifests.Wanted(run_name, namespace, task_id, files, chosen, source, spec, path)
         rendered = manifests.build(wanted)
         for warning in checked.warnings:
             typer.echo(f"warning: {warning}", err=True)
-        found = asyncio.run(_episode(rendered, timeout, output, cluster.Target(kubeconfig, context, namespace)))
-    except exits.Refused as refused:
-        document = result.refusal(run_name, namespace or "", refused.reason, str(refused))
-        found = ending.Ending(document, exits.REFUSED)
-    except exits.Unavailable as unavailable:
-        document = result.unknown(run_name, namespace or "", unavailable.reason, str(unavailable))
-        found = ending.Ending(document, exits.NO_VERDICT)
-    except KeyboardInterrupt:
-        text = "Ctrl-C before the run was created"
-        document = result.unknown(run_name, namespace or "", CommandReason.INTERRUPTED, text, outcome="cancelled")
-        found = ending.Ending(document, exits.INTERRUPTED)
-    except Exception as error:
-        if output is Output.JSON:
-            _print(result.unknown(run_name, namespace or "", Reason.INTERNAL, exits.internal(error)))
-        raise
-    _finish(found, output)
+        return asyncio.run(_episode(rendered, timeout, output, target))
+
+    def never(outcome: str, reason: str, message: str) -> dict[str, Any]:
+        if outcome == "refused":
+            return result.refusal(run_name, namespace or "", reason, message)
+        return result.unknown(run_name, namespace or "", reason, message, outcome=outcome)
+
+    documents.end(play, never, output)
 
 
 async def _episode(
@@ -123,27 +93,3 @@ async def _episode(
                 return await Episode(connection, Order(rendered, patience, on_verdict), shown, interrupts).play()
     finally:
         shown.close()
-
-
-def _finish(found: ending.Ending, output: Output) -> None:
-    for line in ending.lines(found.document):
-        typer.echo(line, err=True)
-    if output is Output.JSON:
-        _print(found.document)
-    raise typer.Exit(found.code)
-
-
-def _usage(error: Exception) -> dict[str, Any]:
-    return result.refusal("", "", CommandReason.USAGE, getattr(error, "format_message", str)())
-
-
-def _asks_for_json(words: Sequence[str]) -> bool:
-    pairs = zip(words, [*words[1:], ""], strict=True)
-    return any(
-        (word in ("--output", "-o") and value == "json") or word in ("--output=json", "-ojson", "-o=json")
-        for word, value in pairs
-    )
-
-
-def _print(document: dict[str, Any]) -> None:
-    typer.echo(json.dumps(document, indent=2, allow_nan=False))

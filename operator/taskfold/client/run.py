@@ -291,8 +291,7 @@ class Run:
         raise AssertionError("following a run has no end")
 
     def _changes(self) -> AsyncGenerator[TaskRun, None]:
-        metadata = self.last.metadata
-        return taskruns.changes(self._connection, self._login, metadata.namespace, metadata.name, metadata.uid)
+        return taskruns.changes(self._connection, self._login, self.last)
 
     async def _pinned(self) -> execs.PodPin:
         if self._pin is None:

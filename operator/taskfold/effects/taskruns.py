@@ -1,4 +1,5 @@
-"""TaskRuns for whoever makes them: created whole or not at all, and followed as they change.
+"""TaskRuns, and the VerifierRuns that grade them again, for whoever makes them: created whole or not at all, and
+followed as they change.
 
 Guarantees: a ConfigMap made for a run belongs to it, and is taken away if the run is not created. Following ends only
 by an error (`NotFound`: the run is gone or another one has its name); a watch that breaks, or that the account may not
@@ -11,14 +12,18 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
 
 from taskfold.api.taskrun import TaskRun
+from taskfold.api.verifierrun import VerifierRun
 from taskfold.build import pod
 from taskfold.effects import client as api
 from taskfold.effects import credentials, errors
+
+R = TypeVar("R", TaskRun, VerifierRun)
 
 POLL_SECONDS = 0.5
 WATCH_SECONDS = 50
@@ -39,11 +44,11 @@ class Created:
 async def create(client: api.Client, namespace: str, run: api.Json, config_map: api.Json | None = None) -> Created:
     """The run, with the ConfigMap that holds its files."""
     if config_map is None:
-        return Created(await _create_run(client, namespace, run))
+        return Created(await create_one(client, TaskRun, namespace, run))
     files = await client.create(api.CONFIGMAPS, namespace, config_map)
     name = files["metadata"]["name"]
     try:
-        created = await _create_run(client, namespace, run)
+        created = await create_one(client, TaskRun, namespace, run)
     except BaseException:
         with contextlib.suppress(errors.EffectError):
             await client.delete(api.CONFIGMAPS, namespace, name, uid=files["metadata"]["uid"])
@@ -56,45 +61,55 @@ async def create(client: api.Client, namespace: str, run: api.Json, config_map: 
     return Created(created)
 
 
-async def _create_run(client: api.Client, namespace: str, run: api.Json) -> TaskRun:
+async def create_one(client: api.Client, kind: type[R], namespace: str, manifest: api.Json) -> R:
+    """The object alone. One whose answer was lost is looked up."""
+    resource = _resource(kind)
     try:
-        created = await client.create(api.TASKRUNS, namespace, run)
+        created = await client.create(resource, namespace, manifest)
     except errors.Unavailable as error:
         if not error.sent:
             raise
         try:  # it may have been created all the same
-            created = await client.get(api.TASKRUNS, namespace, run["metadata"]["name"])
+            created = await client.get(resource, namespace, manifest["metadata"]["name"])
         except errors.EffectError:
             raise error from None
-    return TaskRun.parse(created)
+    return kind.parse(created)
 
 
-async def changes(
-    client: api.Client, login: credentials.Source, namespace: str, name: str, uid: str
-) -> AsyncGenerator[TaskRun, None]:
+async def changes(client: api.Client, login: credentials.Source, run: R) -> AsyncGenerator[R, None]:
     """The run now, and then after every change, for ever. Some states may be skipped, the last never is."""
     clock = asyncio.get_running_loop().time
     heard = clock()
+    kind, metadata = type(run), run.metadata
+    resource = _resource(kind)
     while True:
         try:
-            found = await client.get(api.TASKRUNS, namespace, name)
+            found = await client.get(resource, metadata.namespace, metadata.name)
             heard = clock()
         except errors.Unavailable:
             if clock() - heard > CONTACT_SECONDS:
                 raise
             await asyncio.sleep(POLL_SECONDS)
             continue
-        if found["metadata"]["uid"] != uid:
-            raise errors.NotFound("another run has its name", where=f"TaskRun {name}", details={"name": name})
-        yield TaskRun.parse(found)
-        async with contextlib.aclosing(_watch(login, namespace, name, found["metadata"]["resourceVersion"])) as watch:
+        if found["metadata"]["uid"] != metadata.uid:
+            name = metadata.name
+            raise errors.NotFound("another run has its name", where=f"{kind.KIND} {name}", details={"name": name})
+        yield kind.parse(found)
+        path = resource.path(metadata.namespace)
+        async with contextlib.aclosing(
+            _watch(login, path, metadata.name, found["metadata"]["resourceVersion"])
+        ) as watch:
             async for changed in watch:
                 heard = clock()
-                yield TaskRun.parse(changed)
+                yield kind.parse(changed)
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _watch(login: credentials.Source, namespace: str, name: str, version: str) -> AsyncGenerator[api.Json, None]:
+def _resource(kind: type[TaskRun] | type[VerifierRun]) -> api.Resource:
+    return api.TASKRUNS if kind is TaskRun else api.VERIFIERRUNS
+
+
+async def _watch(login: credentials.Source, path: str, name: str, version: str) -> AsyncGenerator[api.Json, None]:
     """Changed objects since `version`; ends with the connection, at a deletion, and at anything unexpected."""
     try:
         current = await login.current()
@@ -109,7 +124,7 @@ async def _watch(login: credentials.Source, namespace: str, name: str, version: 
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=WATCH_SECONDS + 10)) as session,
             session.get(
-                f"{current.server}{api.TASKRUNS.path(namespace)}?{query}",
+                f"{current.server}{path}?{query}",
                 headers={**current.headers, "Accept": "application/json"},
                 ssl=current.ssl if current.ssl is not None else True,
                 server_hostname=current.server_name,
