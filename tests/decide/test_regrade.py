@@ -6,9 +6,12 @@ from tests.decide import apart, worlds
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import Mode, VerifierStatus
+from taskfold.contract import folder, loader
+from taskfold.contract.errors import TaskError
+from taskfold.contract.task_toml import VerifierMode
 from taskfold.decide import plan as plans
 from taskfold.decide import regrade, verifierrun
-from taskfold.decide.world import Refusal
+from taskfold.decide.world import Admission, Refusal
 from taskfold.protocol.artifacts import Entry, Manifest, Status
 
 
@@ -19,6 +22,8 @@ def decide(status=None, **changes):
 SHARED = apart.complete_run(verifier=VerifierStatus(mode=Mode.SHARED, name=worlds.VERIFIER, uid=worlds.VERIFIER_UID))
 UNGRADED = apart.complete_run(verifier=None)
 TOO_LARGE = Entry("/app/big", "app/big", Status.SKIPPED, path="/app/big", reason="over the limit")
+STEPS = Admission(worlds.TASK_DIGEST, apart.STEPPED)
+NO_FOLDER = Admission(worlds.TASK_DIGEST, None)
 LOST = Manifest((apart.MISSING, apart.KEPT, apart.FAILED, TOO_LARGE))
 
 
@@ -42,8 +47,14 @@ def test_it_waits_for_a_run_that_is_not_complete():
 
 REFUSED = {
     "mode shared": ({"spec": {"mode": "shared"}}, "Write separate"),
-    "no folder": ({"task": None}, "not kept any more"),
-    "no image": ({"own": None}, "no image for a separate verifier"),
+    "no folder": ({"task": None, "regraded": NO_FOLDER}, "not kept any more"),
+    "no image": ({"own": None}, "[verifier.environment]"),
+    "no such step": (
+        {"task": None, "regraded": STEPS, "spec": {"step": "four"}},
+        "no step four. It has: one, two, three",
+    ),
+    "a step of none": ({"task": None, "spec": {"step": "one"}}, "no step one. Leave it out"),
+    "which step": ({"own": None, "regraded": STEPS}, "Name one: one, two, three"),
     "no artifacts": ({"manifest": None}, "no artifacts of the run are kept"),
     "graded in the agent's sandbox": ({"run": SHARED}, "spec.force"),
     "not graded at all": ({"run": UNGRADED}, "spec.force"),
@@ -99,6 +110,36 @@ def test_force_grades_and_says_so(changes, words):
 def test_force_makes_nothing_out_of_nothing(changes):
     spec = {"force": True} | changes.get("spec", {})
     assert worlds.failure_of(decide(**changes | {"spec": spec})).reason == "NotGradable"
+
+
+UNFIT = {
+    "an own table without one": (
+        'environment.docker_image = "a"\n[verifier.environment]\ncpus = 1\n',
+        {},
+        "beside a table of its own the task's is not used",
+    ),
+    "only the agent's Dockerfile": ("", {"environment/Dockerfile": "FROM a\n"}, "is the agent's alone"),
+}
+
+
+@pytest.mark.parametrize(("toml", "files", "words"), UNFIT.values(), ids=UNFIT)
+def test_a_shared_task_without_an_image_for_a_verifier_names_field_and_remedy(toml, files, words):
+    """Whatever spec.force says: it is the folder that cannot be loaded for a pod of the verifier's own."""
+    texts = {"task.toml": toml, "instruction.md": "x\n", "tests/test.sh": "true\n", **files}
+    source = folder.MemoryFolder({path: (text.encode(), False) for path, text in texts.items()})
+    assert loader.load(source, task_id="a", terms=loader.Terms(VerifierMode.SHARED)).separate is None
+    with pytest.raises(TaskError) as caught:
+        loader.load(source, task_id="a", terms=loader.Terms(VerifierMode.SEPARATE))
+    message = regrade.unfit(caught.value)
+    assert message is not None
+    for text in ("task.toml: verifier.environment.docker_image: ", words, "spec.force does not", "Name an image there"):
+        assert text in message
+    assert 'environment_mode = "shared"' not in message
+
+
+@pytest.mark.parametrize("field", [None, "artifacts"])
+def test_other_problems_of_a_folder_are_told_as_they_are(field):
+    assert regrade.unfit(TaskError("is wrong", file="task.toml", field=field, remedy="Mend it.")) is None
 
 
 def test_a_pod_that_the_run_keeps_is_not_touched():

@@ -9,6 +9,7 @@ from dataclasses import replace
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import Admitted, Mode, VerifierStatus
+from taskfold.contract.errors import TaskError
 from taskfold.decide import pod as pods
 from taskfold.decide import separate, verdicts
 from taskfold.decide import status as to
@@ -56,7 +57,7 @@ def admit(world: VerifierWorld) -> Plan:
 def _refusal(world: VerifierWorld) -> str | None:
     """Why the run cannot be graded again; None: it can."""
     if world.task is None or world.own is None:
-        return "the task's folder is not kept any more, or has no image for a separate verifier"
+        return _without_task(world)
     if world.manifest is None:
         return "no artifacts of the run are kept"
     pod = separate.agent_pod(world)
@@ -64,6 +65,29 @@ def _refusal(world: VerifierWorld) -> str | None:
         return f"the agent's pod {pod.name} still runs, as spec.podRetention has it. Delete it first"
     doubts = _doubts(world)
     return f"{'; '.join(doubts)}. Set spec.force to grade it nevertheless." if doubts and not _force(world) else None
+
+
+def _without_task(world: VerifierWorld) -> str:
+    """Why there is nothing to grade by: what spec.step names is no turn of the task."""
+    whole, step = world.regraded.task if isinstance(world.regraded, Admission) else None, world.verifier.spec.step
+    if whole is None:
+        return "the task's folder is not kept any more"
+    names = ", ".join(each.name for each in whole.steps)
+    if step is not None and world.task is None:
+        return f"spec.step: the task has no step {step}. " + (f"It has: {names}" if names else "Leave it out")
+    if step is None and names:
+        return f"spec.step: a multi-step task is graded one step at a time. Name one: {names}"
+    return "the task has no image for a separate verifier. Name one in [verifier.environment], and run it anew"
+
+
+def unfit(error: TaskError) -> str | None:
+    """Why a task that was graded in its agent's sandbox cannot be graded in another, if it is for want of an image."""
+    if error.field is None or error.unsupported or not error.field.endswith("environment.docker_image"):
+        return None
+    return (
+        f"{error.file}: {error.field}: {error.problem}. A run is graded again in a pod of its own, with the folder as "
+        "it was admitted, and spec.force does not change that. Name an image there, and run the task anew."
+    )
 
 
 def _doubts(world: VerifierWorld) -> list[str]:

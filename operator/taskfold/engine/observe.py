@@ -25,7 +25,7 @@ from taskfold.contract.images import RecordedImage
 from taskfold.contract.task_toml import VerifierMode
 from taskfold.decide import pod as pods
 from taskfold.decide import profile as profiles
-from taskfold.decide import step_status, steps
+from taskfold.decide import regrade, step_status, steps
 from taskfold.decide import verifierrun as verifierruns
 from taskfold.decide.world import Admission, OwnSandbox, PhaseReport, Refusal, RunWorld, VerifierWorld
 from taskfold.effects import client as api
@@ -286,7 +286,7 @@ class Observer:
         except stores.NotStored:
             return Refusal(Reason.NOT_GRADABLE, "the task's folder is not kept any more")
         except TaskError as error:
-            return Refusal(Reason.NOT_GRADABLE, outcome.of_task(error).message)
+            return Refusal(Reason.NOT_GRADABLE, regrade.unfit(error) or outcome.of_task(error).message)
 
     def _terms(self, run: TaskRun) -> loader.Terms:
         """What the run and the operator say about how its folder is to be read."""
