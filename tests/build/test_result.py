@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.decide import worlds
+from tests.decide import apart, worlds
 
 from taskfold.api.phases import Phase
 from taskfold.api.status import (
@@ -98,3 +98,37 @@ def test_the_steps_of_a_run():
     assert (second["agent"], second["verifier"]) == (None, None)
     assert set(first) == set(second)
     assert result.document(worlds.run())["steps"] == []
+
+
+FAILED = Failure(reason="NotGradable", message="no", stage=Stage.VERIFICATION, terminal=True)
+RUN = apart.complete_run(reward="0.75", steps=[StepStatus(name="one", reward="0.25"), StepStatus(name="two")])
+OTHER = RUN.model_copy(update={"metadata": RUN.metadata.model_copy(update={"uid": "uid-other"})})
+
+
+def graded(status=None, run=RUN, **spec):
+    return result.verification(apart.regrade(status, **spec), run)
+
+
+OF_VERIFICATIONS = {
+    "new": (graded(), "running", None, 0.75),
+    "verdict": (graded(apart.over()), "verdict", 1.0, 0.75),
+    "of a step": (graded(apart.over(), step="one"), "verdict", 1.0, 0.25),
+    "of a step without a reward": (graded(apart.over(), step="two"), "verdict", 1.0, None),
+    "of a step that there is not": (graded(step="three"), "running", None, None),
+    "of a masked run": (graded(apart.over(), apart.complete_run(reward=None)), "verdict", 1.0, None),
+    "its run is gone": (graded(apart.over(), None), "verdict", 1.0, None),
+    "another run has its name": (graded(apart.over(), OTHER), "verdict", 1.0, None),
+    "masked": (graded(apart.over(Phase.MASKED)), "masked", None, 0.75),
+    "refused": (graded(apart.over(Phase.FAILED, failure=FAILED)), "refused", None, 0.75),
+    "refused before": (result.ungraded(result.Asked("a"), "Rejected", "bad", outcome="refused"), "refused", None, None),
+    "left": (result.unwatched(apart.regrade(), RUN, "Interrupted", "left"), "running", None, 0.75),
+    "left, but over": (result.unwatched(apart.regrade(apart.over()), RUN, "Interrupted", "x"), "verdict", 1.0, 0.75),
+}
+
+
+@pytest.mark.parametrize(("document", "outcome", "reward", "before"), OF_VERIFICATIONS.values(), ids=OF_VERIFICATIONS)
+def test_every_ending_of_a_verification_has_the_same_keys(document, outcome, reward, before):
+    assert list(document) == list(OF_VERIFICATIONS["verdict"][0])
+    assert (document["schema"], document["outcome"]) == (result.VERIFICATION_SCHEMA, outcome)
+    assert (document["reward"], document["previous_reward"]) == (reward, before)
+    assert json.loads(json.dumps(document)) == document

@@ -15,6 +15,7 @@ from .fakes import FakeCluster, kubeconfig, serving
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs/reference/result.schema.json").read_text())
+OF_VERIFICATION = json.loads((ROOT / "docs/reference/verification.schema.json").read_text())
 FILES = {
     "task.toml": 'environment.docker_image = "python:3.13-slim"\n',
     "instruction.md": "Write hello into hello.txt.\n",
@@ -71,4 +72,11 @@ def document(stdout: str) -> dict[str, Any]:
     """Exactly one result document, valid."""
     found = json.loads(stdout)
     jsonschema.validate(found, SCHEMA, cls=jsonschema.Draft202012Validator)
+    return found
+
+
+def verification(stdout: str) -> dict[str, Any]:
+    """Exactly one document of a verification, valid."""
+    found = json.loads(stdout)
+    jsonschema.validate(found, OF_VERIFICATION, cls=jsonschema.Draft202012Validator)
     return found

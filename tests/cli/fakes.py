@@ -1,7 +1,7 @@
 """An API server on loopback, in a thread of its own, with an operator that plays a script.
 
-Objects are kept as they were sent; a TaskRun's statuses come one after another, each when the one before was seen
-by a watch or a GET. A run that is told to cancel goes on with `on_cancel`.
+Objects are kept as they were sent; a run's statuses come one after another, each when the one before was seen by a
+watch or a GET, until it is complete. A run that is told to cancel goes on with `on_cancel`.
 """
 
 import asyncio
@@ -23,8 +23,9 @@ from tests.effects import fake_exec
 from taskfold.effects import exec as execs
 
 Json = dict[str, Any]
+Answer = Callable[[], web.StreamResponse | Awaitable[web.StreamResponse]]
 
-RUNS = "/apis/taskfold.dev/v1alpha1/namespaces/{namespace}/taskruns"
+RUNS = "/apis/taskfold.dev/v1alpha1/namespaces/{namespace}/{resource:taskruns|verifierruns}"
 MAPS = "/api/v1/namespaces/{namespace}/configmaps"
 PODS = "/api/v1/namespaces/{namespace}/pods"
 RESULTS = "/apis/results.taskfold.dev/v1alpha1/namespaces/{namespace}/{resource:taskruns|verifierruns}/{name}"
@@ -60,6 +61,11 @@ def unjudged(phase: str, reason: str, stage: str, *, kind: str | None = None, te
     return {"phase": phase, "masked": masked, "complete": True, "failure": failure | ({"kind": kind} if kind else {})}
 
 
+async def _answered(answer: Answer) -> web.StreamResponse:
+    given = answer()
+    return given if isinstance(given, web.StreamResponse) else await given
+
+
 RUNNING = going("Running", "AgentRunning")
 SUCCESS = [going("Seeding", "PodStarting"), RUNNING, judged("1"), judged("1", complete=True)]
 CANCELLED = [unjudged("Cancelled", "Cancelled", "agent")]
@@ -76,11 +82,14 @@ class FakeCluster:
 
     statuses: list[Json] = field(default_factory=lambda: list(SUCCESS))
     on_cancel: list[Json] = field(default_factory=lambda: list(CANCELLED))
-    create: Callable[[], web.StreamResponse | Awaitable[web.StreamResponse]] | None = None
+    create: Answer | None = None
+    read: dict[str, Answer] = field(default_factory=dict)
+    """By plural: what answers a GET in place of the object."""
     watchable: bool = True
     delete_at_end: bool = False
     pods: dict[str, Json] = field(default_factory=dict)
     runs: dict[str, Json] = field(default_factory=dict)
+    verifiers: dict[str, Json] = field(default_factory=dict)
     kept: dict[str, bytes] | None = None
     """Stored objects by key, and `files` and `log`, the answers of the results API. None: there is no such API."""
     maps: dict[str, Json] = field(default_factory=dict)
@@ -95,38 +104,48 @@ class FakeCluster:
         (run,) = self.runs.values()
         return run
 
+    @property
+    def verifier(self) -> Json:
+        (verifier,) = self.verifiers.values()
+        return verifier
+
+    def _of(self, request: web.Request) -> dict[str, Json]:
+        return self.runs if request.match_info["resource"] == "taskruns" else self.verifiers
+
     async def create_run(self, request: web.Request) -> web.StreamResponse:
         if self.create is not None:
-            answer = self.create()
-            return answer if isinstance(answer, web.StreamResponse) else await answer
+            return await _answered(self.create)
         body = await request.json()
-        self._put(self.runs, request, body)
+        self._put(self._of(request), request, body)
         return web.json_response(body, status=201)
 
-    async def get_run(self, request: web.Request) -> web.Response:
-        name = request.match_info["name"]
-        if name not in self.runs:
-            return refusal(404, "NotFound", f'taskruns.taskfold.dev "{name}" not found', name=name)
-        run = self.runs[name]
+    async def get_run(self, request: web.Request) -> web.StreamResponse:
+        name, kept = request.match_info["name"], self._of(request)
+        if answer := self.read.get(request.match_info["resource"]):
+            return await _answered(answer)
+        if name not in kept:
+            return self._made_by_the_operator(request)
+        run = kept[name]
         seen = json.loads(json.dumps(run))
-        self._advance(run)
+        self._advance(run, kept)
         return web.json_response(seen)
 
-    async def get_verifier(self, request: web.Request) -> web.Response:
-        """One for every run, as the operator names them."""
-        name, _, suffix = request.match_info["name"].partition("-1-verify")
-        if name not in self.runs or not request.match_info["name"].endswith("-1-verify"):
-            return refusal(404, "NotFound", "no such VerifierRun", name=name + suffix)
-        return web.json_response({**self.runs[name], "metadata": {**self.runs[name]["metadata"], "uid": "uid-v"}})
+    def _made_by_the_operator(self, request: web.Request) -> web.Response:
+        """A VerifierRun for every run, as the operator names them."""
+        name, resource = request.match_info["name"], request.match_info["resource"]
+        run = self.runs.get(name.removesuffix("-1-verify"))
+        if resource == "taskruns" or run is None or not name.endswith("-1-verify"):
+            return refusal(404, "NotFound", f'{resource}.taskfold.dev "{name}" not found', name=name)
+        return web.json_response({**run, "metadata": {**run["metadata"], "uid": "uid-v"}})
 
     async def patch_run(self, request: web.Request) -> web.Response:
-        run = self.runs.get(request.match_info["name"])
+        run = self._of(request).get(request.match_info["name"])
         if run is None:
             return refusal(404, "NotFound", "gone", name=request.match_info["name"])
         run["spec"] |= (await request.json())["spec"]
         self.calls.append("cancel")
         self.statuses[:] = self.on_cancel
-        self._advance(run)
+        self._advance(run, self._of(request))
         return web.json_response(run)
 
     async def watch(self, request: web.Request) -> web.StreamResponse:
@@ -139,14 +158,14 @@ class FakeCluster:
         sent = int(request.query["resourceVersion"])
         with contextlib.suppress(ConnectionError):
             while True:
-                run = self.runs.get(name)
+                run = self._of(request).get(name)
                 if run is None:
                     await response.write(b'{"type":"DELETED","object":{}}\n')
                     return response
                 if int(run["metadata"]["resourceVersion"]) > sent:
                     sent = int(run["metadata"]["resourceVersion"])
                     await response.write(json.dumps({"type": "MODIFIED", "object": run}).encode() + b"\n")
-                    self._advance(run)
+                    self._advance(run, self._of(request))
                     continue
                 self._changed.clear()
                 await self._changed.wait()
@@ -205,9 +224,9 @@ class FakeCluster:
         metadata |= {"uid": str(uuid.uuid4()), "resourceVersion": "1", "namespace": request.match_info["namespace"]}
         kept[metadata["name"]] = body
 
-    def _advance(self, run: Json) -> None:
+    def _advance(self, run: Json, kept: dict[str, Json]) -> None:
         """The operator's next step, in a moment."""
-        if not self.statuses and not self.delete_at_end:
+        if run.get("status", {}).get("complete") or (not self.statuses and not self.delete_at_end):
             return
 
         def step() -> None:
@@ -216,7 +235,7 @@ class FakeCluster:
                 run["status"] = self.statuses.pop(0)
                 run["metadata"]["resourceVersion"] = str(self._version)
             elif self.delete_at_end:
-                self.runs.pop(run["metadata"]["name"], None)
+                kept.pop(run["metadata"]["name"], None)
             self._changed.set()
 
         asyncio.get_running_loop().call_soon(step)
@@ -234,7 +253,6 @@ def serving(cluster: FakeCluster) -> Iterator[FakeCluster]:
     app.router.add_patch(MAPS + "/{name}", cluster.patch_map)
     app.router.add_delete(MAPS + "/{name}", cluster.delete_map)
     app.router.add_get(PODS + "/{name}", cluster.get_pod)
-    app.router.add_get(RUNS.replace("taskruns", "verifierruns") + "/{name}", cluster.get_verifier)
     app.router.add_get(PODS + "/{name}/exec", cluster.exec)
     app.router.add_get(RESULTS + "/{key:.+}", cluster.results)
     loop, ready = asyncio.new_event_loop(), threading.Event()

@@ -1,6 +1,5 @@
-"""docs/reference/cli.md and result.md: every example is run, every table is what the code knows."""
+"""docs/reference/cli.md, result.md and verification.md: every example is run, every table is what the code knows."""
 
-import json
 import os
 import re
 import shutil
@@ -14,12 +13,13 @@ import pytest
 from taskfold.build import result
 from taskfold.cli import exits, reasons
 
-from .conftest import ROOT, SCHEMA, document
+from .conftest import OF_VERIFICATION, ROOT, SCHEMA, document, verification
 from .fakes import RUNNING, FakeCluster, going, judged
 from .test_results import ROW, index
 
 CLI = (ROOT / "docs/reference/cli.md").read_text()
 RESULT = (ROOT / "docs/reference/result.md").read_text()
+VERIFICATION = (ROOT / "docs/reference/verification.md").read_text()
 BASH = re.compile(r"```bash\n(.*?)```", re.DOTALL)
 EXIT = re.compile(r"\s*# (?:.*, )?exit code (\d+)")
 COMMANDS = [line for block in BASH.findall(CLI) for line in block.splitlines() if line]
@@ -42,6 +42,9 @@ def path(tmp_path: Path) -> str:
 def test_every_example_runs(line: str, cluster: FakeCluster, path: str, tmp_path: Path) -> None:
     if shutil.which("taskfold", path=path) is None:
         pytest.fail("the package is not installed: pip install -e .")
+    if line.startswith("taskfold regrade"):
+        cluster.have("my-run", judged("1", complete=True))
+        cluster.statuses[:] = [judged("1", complete=True)]
     if line.startswith(("taskfold logs", "taskfold results")):
         cluster.have("my-run", judged("1", complete=True, attempts=[{"number": 1, "podName": "p", "podUID": "u"}]))
         cluster.have("gone-run", going("Failed", "PodRejected"))
@@ -55,12 +58,22 @@ def test_every_example_runs(line: str, cluster: FakeCluster, path: str, tmp_path
     environment = os.environ | {"PATH": path}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == code, done.stderr
-    if "run " in line and "--output json" in line:
+    if line.startswith("taskfold run ") and "--output json" in line:
         document(done.stdout)
+    if line.startswith("taskfold regrade") and "--output json" in line:
+        verification(done.stdout)
 
 
 def test_examples_of_all_commands_are_there() -> None:
-    assert {line.split()[1] for line in COMMANDS} == {"run", "render", "lint", "logs", "results", "conformance"}
+    assert {line.split()[1] for line in COMMANDS} == {
+        "run",
+        "render",
+        "lint",
+        "logs",
+        "results",
+        "regrade",
+        "conformance",
+    }
 
 
 def test_the_exit_codes_are_those_of_the_code() -> None:
@@ -82,9 +95,17 @@ def test_the_fields_are_those_of_the_schema_and_of_the_code() -> None:
     assert outcomes == SCHEMA["properties"]["outcome"]["enum"]
 
 
-def test_the_example_document_is_valid() -> None:
-    (example,) = re.findall(r"```json\n(.*?)```", RESULT, re.DOTALL)
-    jsonschema.validate(json.loads(example), SCHEMA, cls=jsonschema.Draft202012Validator)
+def test_the_fields_of_a_verification_are_those_of_the_schema_and_of_the_code() -> None:
+    fields = re.findall(r"^\| `(\w+)` \| (?:string|number|object|array|boolean)", VERIFICATION, re.MULTILINE)
+    assert fields == OF_VERIFICATION["required"] == list(OF_VERIFICATION["properties"])
+    assert list(result.ungraded(result.Asked(), "Rejected", "", outcome="refused")) == fields
+    assert OF_VERIFICATION["properties"]["outcome"] == SCHEMA["properties"]["outcome"]
+
+
+def test_the_example_documents_are_valid() -> None:
+    for page, read in ((RESULT, document), (VERIFICATION, verification)):
+        (example,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+        read(example)
 
 
 @pytest.mark.parametrize(

@@ -1,29 +1,31 @@
 """Ctrl-C: a real process, a real signal."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from aiohttp import web
 
-from .conftest import ROOT, document
-from .fakes import CANCELLED, RUNNING, FakeCluster, judged
+from .conftest import ROOT, document, verification
+from .fakes import CANCELLED, RUNNING, FakeCluster, going, judged
 
 LIMIT_SECONDS = 60
+VERIFYING = going("Verifying", "Verifying")
 
 
 class Process:
-    """`taskfold run … --output json`, with what it says so far."""
+    """`taskfold … --output json`, with what it says so far."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, *words: str) -> None:
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "taskfold", "run", str(folder), "--output", "json"],
+            [sys.executable, "-m", "taskfold", *words, "--output", "json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -40,11 +42,16 @@ class Process:
             assert self.child.poll() is None, self.said
             time.sleep(0.01)
 
-    def end(self) -> tuple[int, dict[str, Any]]:
+    def end(self, read: Callable[[str], dict[str, Any]] = document) -> tuple[int, dict[str, Any]]:
         assert self.child.stdout is not None
         code = self.child.wait(LIMIT_SECONDS)
         self._reader.join(LIMIT_SECONDS)
-        return code, document(self.child.stdout.read())
+        return code, read(self.child.stdout.read())
+
+    def kill(self) -> None:
+        if self.child.poll() is None:
+            self.child.kill()
+            self.child.wait()
 
     def _read(self) -> None:
         assert self.child.stderr is not None
@@ -55,11 +62,18 @@ class Process:
 @pytest.fixture
 def process(write: Any, cluster: FakeCluster) -> Iterator[Process]:
     cluster.statuses[:] = [RUNNING]
-    started = Process(write())
+    started = Process("run", str(write()))
     yield started
-    if started.child.poll() is None:
-        started.child.kill()
-        started.child.wait()
+    started.kill()
+
+
+@pytest.fixture
+def regrading(cluster: FakeCluster) -> Iterator[Process]:
+    cluster.have("r", judged("0.5", complete=True))
+    cluster.statuses[:] = [VERIFYING]
+    started = Process("regrade", "r")
+    yield started
+    started.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -91,3 +105,40 @@ def test_the_second_leaves_at_once(process: Process, cluster: FakeCluster) -> No
     code, found = process.end()
     assert (code, found["outcome"], found["failure"]["reason"]) == (130, "running", "Interrupted")
     assert cluster.run["spec"]["cancel"] is True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_regrade_is_left_and_goes_on(regrading: Process, cluster: FakeCluster, number: signal.Signals) -> None:
+    regrading.until("Verifying")
+    regrading.child.send_signal(number)
+    code, found = regrading.end(verification)
+    assert (code, found["outcome"], found["failure"]["reason"]) == (130, "running", "Interrupted")
+    assert found["message"].startswith("Ctrl-C; the VerifierRun goes on. See: kubectl --namespace ns get verifierrun ")
+    assert cluster.verifier["status"] == VERIFYING
+    assert "cancel" not in cluster.calls
+
+
+@pytest.mark.parametrize("held", ["looked up", "created"])
+def test_a_regrade_that_has_not_begun_is_left(cluster: FakeCluster, held: str) -> None:
+    cluster.have("r", judged("0.5", complete=True))
+    arrived = threading.Event()
+
+    async def hold() -> web.Response:
+        arrived.set()
+        await asyncio.Event().wait()
+        raise AssertionError("nothing wakes it")
+
+    if held == "created":
+        cluster.create = hold
+    else:
+        cluster.read["taskruns"] = hold
+    process = Process("regrade", "r", "--name", "a")
+    try:
+        assert arrived.wait(LIMIT_SECONDS)
+        process.child.send_signal(signal.SIGINT)
+        code, found = process.end(verification)
+        assert (code, found["outcome"], found["failure"]["reason"]) == (130, "cancelled", "Interrupted")
+        assert (found["name"], found["namespace"]) == ("a", "ns")
+        assert held in found["message"] or "before the VerifierRun was created" in found["message"]
+    finally:
+        process.kill()

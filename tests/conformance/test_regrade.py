@@ -1,9 +1,11 @@
 """A complete run graded again, by kubectl and by the command, from what it left (C36)."""
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes.client.exceptions import ApiException
 
 from . import harness
 
@@ -66,26 +69,59 @@ def again(place: tuple[harness.Cluster, str], name: str, run: str, **spec: Any) 
 
 
 def verdict(place: tuple[harness.Cluster, str], name: str) -> dict[str, Any]:
-    cluster, namespace = place
+    cluster, _ = place
 
     def complete() -> dict[str, Any] | None:
-        status: dict[str, Any] = cluster.verifier(namespace, name).get("status") or {}
-        return status if status.get("complete") else None
+        found = status(place, name)
+        return found if found.get("complete") else None
 
     found: dict[str, Any] = cluster.until(complete, f"VerifierRun {name} complete", 120)
     return found
 
 
-def command(place: tuple[harness.Cluster, str], *words: str) -> "subprocess.CompletedProcess[str]":
+def status(place: tuple[harness.Cluster, str], name: str) -> dict[str, Any]:
     cluster, namespace = place
-    return subprocess.run(
-        [sys.executable, "-m", "taskfold", "regrade", "--kubeconfig", str(cluster.kubeconfig), "-n", namespace, *words],
-        capture_output=True,
+    found: dict[str, Any] = cluster.verifier(namespace, name).get("status") or {}
+    return found
+
+
+def verifying(place: tuple[harness.Cluster, str], name: str) -> None:
+    """Wait until somebody has made the VerifierRun, and its test.sh may run."""
+
+    def begun() -> bool:
+        try:
+            return status(place, name).get("phase") == "Verifying"
+        except ApiException as error:
+            if error.status != 404:
+                raise
+            return False
+
+    place[0].until(begun, f"{name} verifies", 120)
+
+
+def command(place: tuple[harness.Cluster, str], *words: str) -> "subprocess.CompletedProcess[str]":
+    with started(place, "regrade", *words) as child:
+        stdout, stderr = child.communicate(timeout=120)
+    return subprocess.CompletedProcess(child.args, child.returncode, stdout, stderr)
+
+
+@contextlib.contextmanager
+def started(place: tuple[harness.Cluster, str], *words: str) -> "Iterator[subprocess.Popen[str]]":
+    """`taskfold …`; it is killed if it is still there at the end of the block."""
+    cluster, namespace = place
+    child = subprocess.Popen(
+        [sys.executable, "-m", "taskfold", *words, "--kubeconfig", str(cluster.kubeconfig), "-n", namespace],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=120,
-        check=False,
         env={"PYTHONPATH": str(harness.ROOT / "operator"), "PATH": "/usr/bin:/bin", "TERM": "dumb"},
     )
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.communicate()
 
 
 def test_the_manifest_of_the_docs_gives_the_same_reward(place, ran):
@@ -107,7 +143,8 @@ def test_the_command_gives_other_tests_another_reward(place, ran, tmp_path: Path
     assert "is not changed: 0.75" in done.stderr
     shown = command(place, "other", "--output", "json")
     assert shown.returncode == 1
-    assert json.loads(shown.stdout)["reward"] == 0.75
+    found = json.loads(shown.stdout)
+    assert (found["outcome"], found["reward"], found["previous_reward"]) == ("verdict", 0.75, 0.75)
 
 
 def test_a_folder_that_holds_no_tests_is_refused(place, ran, tmp_path: Path):
@@ -128,6 +165,46 @@ def test_a_run_that_was_graded_in_its_agents_sandbox_is_forced_only(place, ran):
     forced = command(place, "shared", "--force")
     assert (forced.returncode, forced.stdout) == (1, "reward: 0.75\n"), forced.stderr
     assert "warning: forced:" in forced.stderr
+
+
+def test_force_does_not_make_an_image_for_the_verifier(place, ran):
+    toml = TOML.replace('[verifier]\nenvironment_mode = "separate"', "[verifier.environment]\ncpus = 1")
+    assert ran("imageless", toml=toml, verifier={"mode": "shared"})["verifier"]["mode"] == "shared"
+    refused = command(place, "imageless", "--force", "--output", "json")
+    found = json.loads(refused.stdout)
+    assert (refused.returncode, found["outcome"], found["failure"]["reason"]) == (3, "refused", "NotGradable")
+    assert "task.toml: verifier.environment.docker_image: names no image" in found["message"]
+    assert "Name an image there" in found["message"]
+
+
+@pytest.mark.parametrize("which", ["verifierrun", "taskrun"])
+def test_a_deletion_ends_the_command(place, ran, which: str, tmp_path: Path):
+    cluster, namespace = place
+    run = f"deleted-{which}"
+    ran(run)
+    (tmp_path / "test.sh").write_text("sleep 20\n")
+    name = f"{run}-again"
+    words = ("regrade", run, "--tests", str(tmp_path), "--name", name, "--output", "json")
+    with started(place, *words) as child:
+        verifying(place, name)
+        harness.kubectl(
+            cluster, "-n", namespace, "delete", which, name if which == "verifierrun" else run, "--wait=false"
+        )
+        stdout, stderr = child.communicate(timeout=120)
+    found = json.loads(stdout)
+    assert (child.returncode, found["outcome"], found["failure"]["reason"]) == (2, "cancelled", "RunDeleted"), stderr
+
+
+def test_ctrl_c_leaves_a_verifierrun_that_goes_on(place, ran, tmp_path: Path):
+    ran("left")
+    (tmp_path / "test.sh").write_text("sleep 5; echo 1 > /logs/verifier/reward.txt\n")
+    with started(place, "regrade", "left", "--tests", str(tmp_path), "--name", "left-again", "-o", "json") as child:
+        verifying(place, "left-again")
+        child.send_signal(signal.SIGINT)
+        stdout, stderr = child.communicate(timeout=60)
+    found = json.loads(stdout)
+    assert (child.returncode, found["outcome"], found["failure"]["reason"]) == (130, "running", "Interrupted"), stderr
+    assert verdict(place, "left-again")["reward"] == "1"
 
 
 def test_work_whose_verifier_found_no_room_is_graded_later(place, ran):

@@ -1,9 +1,11 @@
-"""The result document of a run: what `taskfold run --output json` prints and what the store keeps as its row.
+"""The result documents of a run, and of a verification that stands alone: what `taskfold run` and `taskfold regrade`
+print with --output json, and what the store keeps as their rows.
 
-One shape in every ending, refusals included. `schema` names it; a change that a reader could stumble over is a new
-version. docs/reference/result.md describes it.
+Each has one shape in every ending, refusals included. `schema` names it; a change that a reader could stumble over is a
+new version. docs/reference/result.md and verification.md describe them.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from taskfold.api.phases import Phase
@@ -50,27 +52,87 @@ def document(run: TaskRun) -> dict[str, Any]:
     }
 
 
-def verification(verifier: VerifierRun) -> dict[str, Any]:
-    """The document of a verification that stands alone: what it graded, and what it came to."""
-    status, source = verifier.status, verifier.spec.source.run_ref
-    admitted, failure = status.admitted, status.failure
-    return {
-        "schema": VERIFICATION_SCHEMA,
-        "name": verifier.metadata.name,
-        "namespace": verifier.metadata.namespace,
+@dataclass(frozen=True)
+class Asked:
+    """A verification that somebody asks for, as far as it is known: its own name, and what it is to grade."""
+
+    name: str = ""
+    namespace: str = ""
+    run: str = ""
+    step: str | None = None
+    force: bool = False
+
+
+def verification(verifier: VerifierRun, run: TaskRun | None) -> dict[str, Any]:
+    """The document of a verification that stands alone: what it graded, and what it came to. `run`: what it grades."""
+    status, source, step = verifier.status, verifier.spec.source.run_ref, verifier.spec.step
+    asked = Asked(verifier.metadata.name, verifier.metadata.namespace, source.name, step, verifier.spec.force)
+    outcome = OUTCOMES.get(status.phase, "running") if status.phase is not None else "running"
+    refused = status.phase is Phase.FAILED and status.failure is not None and status.failure.terminal
+    graded = run if run is not None and run.metadata.uid == source.uid else None
+    return _of_verification(asked) | {
         "uid": verifier.metadata.uid or None,
-        "run": {"name": source.name, "uid": source.uid, "step": verifier.spec.step},
-        "task_digest": admitted.task_digest if admitted is not None else None,
-        "outcome": OUTCOMES.get(status.phase, "running") if status.phase is not None else "running",
+        "run": {"name": source.name, "uid": source.uid, "step": step},
+        "task_digest": status.admitted.task_digest if status.admitted is not None else None,
+        "outcome": "refused" if refused else outcome,
+        "phase": status.phase.value if status.phase else None,
         "reward": float(status.reward) if status.reward is not None else None,
+        "previous_reward": previous_reward(graded, step) if graded is not None else None,
         "rewards": dict(status.rewards),
         "reward_components": list(status.reward_components),
         "masked": status.masked,
-        "failure": {"kind": failure.kind, "reason": failure.reason, "message": failure.message} if failure else None,
-        "forced": verifier.spec.force,
+        "failure": _failure(verifier),
+        "message": status.failure.message if status.failure else "",
         "warnings": list(status.warnings),
         "timings": dict(status.timings),
         "store": status.store,
+    }
+
+
+def previous_reward(run: TaskRun, step: str | None) -> float | None:
+    """What the run itself says of its work, or of this step's."""
+    own = next((each.reward for each in run.status.steps if each.name == step), None) if step else run.status.reward
+    return float(own) if own is not None else None
+
+
+def ungraded(asked: Asked, reason: str, message: str, *, outcome: str) -> dict[str, Any]:
+    """The document of a verification that never became an object."""
+    failure = {**_of_command(reason), "terminal": outcome == "refused"}
+    return _of_verification(asked) | {"outcome": outcome, "failure": failure, "message": message}
+
+
+def unwatched(
+    verifier: VerifierRun, run: TaskRun, reason: str, message: str, *, outcome: str = "running"
+) -> dict[str, Any]:
+    """The document of a verification that a command no longer waits for. An outcome that is there stands."""
+    found = verification(verifier, run)
+    if found["outcome"] != "running":
+        return found
+    return {**found, "outcome": outcome, "failure": _of_command(reason), "message": message}
+
+
+def _of_verification(asked: Asked) -> dict[str, Any]:
+    """The document with nothing in it yet."""
+    return {
+        "schema": VERIFICATION_SCHEMA,
+        "name": asked.name,
+        "namespace": asked.namespace,
+        "uid": None,
+        "run": {"name": asked.run, "uid": None, "step": asked.step},
+        "task_digest": None,
+        "outcome": "error",
+        "phase": None,
+        "reward": None,
+        "previous_reward": None,
+        "rewards": {},
+        "reward_components": [],
+        "masked": False,
+        "failure": None,
+        "message": "",
+        "forced": asked.force,
+        "warnings": [],
+        "timings": {},
+        "store": None,
     }
 
 
@@ -102,7 +164,7 @@ def _of_command(reason: str) -> dict[str, Any]:
     return {"kind": None, "reason": reason, "stage": None, "terminal": False}
 
 
-def _failure(run: TaskRun) -> dict[str, Any] | None:
+def _failure(run: TaskRun | VerifierRun) -> dict[str, Any] | None:
     failure = run.status.failure
     if failure is None:
         return None

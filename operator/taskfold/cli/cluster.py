@@ -91,4 +91,4 @@ def named(connection: Connection, name: str) -> Iterator[None]:
             raise
         look = f"kubectl --namespace {connection.namespace} get taskruns"
         text = f"there is no TaskRun {name} in namespace {connection.namespace}. See: {look}"
-        raise exits.Refused("NotFound", text) from None
+        raise exits.Refused(CommandReason.NOT_FOUND, text) from None

@@ -36,17 +36,27 @@ def reward_line(reward: str, rewards: Mapping[str, float]) -> str:
 
 def lines(document: Mapping[str, Any]) -> list[str]:
     """What stderr gets at the end."""
-    failure, found = document["failure"], []
-    if document["outcome"] != "verdict":
-        found.append(f"{document['outcome']}: no reward")
+    failure, found, outcome = document["failure"], [], document["outcome"]
+    if outcome != "verdict" and failure is not None:
+        found.append(f"{outcome}: no reward")
     if failure is not None:
         kind = f" ({failure['kind']})" if failure["kind"] else ""
         found.append(f"{failure['reason']}{kind}: {_lines(document['message'])}")
-    found += [_step(step) for step in document["steps"]]
+    found += [_step(step) for step in document.get("steps", ())]
+    found += [_before(document)] if document.get("uid") and "run" in document else []
     found += [f"warning: {clean(warning)}" for warning in document["warnings"]]
     if document["store"]:
-        found.append(f"files: `taskfold results {document['name']}`; they are {where(document['store'])}")
+        subject = f"verifierrun/{document['name']}" if "run" in document else document["name"]
+        found.append(f"files: `taskfold results {subject}`; they are {where(document['store'])}")
     return found
+
+
+def _before(document: Mapping[str, Any]) -> str:
+    """Of a run that was graded again: what it had before, and still has."""
+    run, reward = document["run"], document["previous_reward"]
+    step = f"step {clean(run['step'])} of " if run["step"] else ""
+    before = f"{reward:g}" if reward is not None else "none"
+    return f"reward of {step}taskrun/{run['name']}, which is not changed: {before}"
 
 
 def _step(step: Mapping[str, Any]) -> str:

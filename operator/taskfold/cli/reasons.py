@@ -15,6 +15,7 @@ class CommandReason(StrEnum):
     NOT_INSTALLED = "NotInstalled"
     NOT_ALLOWED = "NotAllowed"
     REJECTED = "Rejected"
+    NOT_FOUND = "NotFound"
     OPERATOR_ABSENT = "OperatorAbsent"
     RUN_DELETED = "RunDeleted"
     TIMED_OUT = "TimedOut"
@@ -33,10 +34,11 @@ SENTENCES: dict[CommandReason, str] = {
     CommandReason.NOT_INSTALLED: "The cluster has no TaskRun resource: the CRDs of taskfold are not installed.",
     CommandReason.NOT_ALLOWED: "The account may not do this, or a rule of the cluster forbids it.",
     CommandReason.REJECTED: "The API server refuses the object: a field, its name, its size, its namespace.",
-    CommandReason.OPERATOR_ABSENT: "No operator looked at the run; it was told to cancel and never started.",
+    CommandReason.NOT_FOUND: "There is no such run.",
+    CommandReason.OPERATOR_ABSENT: "No operator looked at the run, which never started. `run` told it to cancel.",
     CommandReason.RUN_DELETED: "Somebody deleted the run before it was complete.",
     CommandReason.TIMED_OUT: "`--timeout` passed; the run was told to cancel and had no outcome yet.",
-    CommandReason.INTERRUPTED: "Ctrl-C; the run was told to cancel and had no outcome yet.",
+    CommandReason.INTERRUPTED: "Ctrl-C; there was no outcome yet. `run` told the run to cancel.",
 }
 
 

@@ -60,7 +60,7 @@ async def get(connection: cluster.Connection, subject: Subject) -> dict[str, Any
             raise
         look = f"kubectl --namespace {connection.namespace} get {subject.resource.plural}"
         text = f"there is no {subject.word} {subject.name} in namespace {connection.namespace}. See: {look}"
-        raise exits.Refused("NotFound", text) from None
+        raise exits.Refused(CommandReason.NOT_FOUND, text) from None
 
 
 def run(found: dict[str, Any]) -> TaskRun:

@@ -138,14 +138,14 @@ class Collecting:
             text = lost if world.verifier.status.pod_name else ""
             await put_once(self._parts.store, place + VERIFIER, {"archive": None, "error": text})
         if world.run is None or not verifierrun.made_for(world.verifier, world.run):
-            await self._index(world.verifier, place)
+            await self._index(world, place)
 
-    async def _index(self, verifier: VerifierRun, place: str) -> None:
+    async def _index(self, world: VerifierWorld, place: str) -> None:
         """Of a verification that stands alone: its verdict, and what is kept of it."""
         found = await required(self._parts.store, place + VERIFIER)
         archive = {"of": "verifier", "step": None, **found["archive"]} if found["archive"] is not None else None
         index = {"error": found["error"], "archives": [archive] if archive else [], "artifacts": []}
-        await put_once(self._parts.store, place + ROW, result.verification(verifier))
+        await put_once(self._parts.store, place + ROW, result.verification(world.verifier, world.run))
         await put_once(self._parts.store, place + COLLECTED, index)
 
     async def collect(self, world: RunWorld, prefix: str, *, reachable: bool) -> None:
