@@ -83,6 +83,8 @@ class FakeCluster:
     runs: dict[str, Json] = field(default_factory=dict)
     kept: dict[str, bytes] | None = None
     """Stored objects by key, and `files` and `log`, the answers of the results API. None: there is no such API."""
+    verifiers: dict[str, Json] = field(default_factory=dict)
+    """VerifierRuns that are told from their run's."""
     maps: dict[str, Json] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     script: fake_exec.Script = fake_exec.succeed
@@ -113,7 +115,9 @@ class FakeCluster:
         return web.json_response(seen)
 
     async def get_verifier(self, request: web.Request) -> web.Response:
-        """One for every run, as the operator names them."""
+        """One for every run, as the operator names them, unless there is another of this name."""
+        if request.match_info["name"] in self.verifiers:
+            return web.json_response(self.verifiers[request.match_info["name"]])
         name, _, suffix = request.match_info["name"].partition("-1-verify")
         if name not in self.runs or not request.match_info["name"].endswith("-1-verify"):
             return refusal(404, "NotFound", "no such VerifierRun", name=name + suffix)
