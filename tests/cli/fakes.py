@@ -121,7 +121,9 @@ class FakeCluster:
         name, _, suffix = request.match_info["name"].partition("-1-verify")
         if name not in self.runs or not request.match_info["name"].endswith("-1-verify"):
             return refusal(404, "NotFound", "no such VerifierRun", name=name + suffix)
-        return web.json_response({**self.runs[name], "metadata": {**self.runs[name]["metadata"], "uid": "uid-v"}})
+        run = self.runs[name]
+        spec = {"mode": "shared", "source": {"runRef": {"name": name, "uid": "uid-1"}}}
+        return web.json_response({**run, "spec": spec, "metadata": {**run["metadata"], "uid": "uid-v"}})
 
     async def patch_run(self, request: web.Request) -> web.Response:
         run = self.runs.get(request.match_info["name"])
