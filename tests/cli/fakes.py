@@ -136,7 +136,8 @@ class FakeCluster:
         run = self.runs.get(name.removesuffix("-1-verify"))
         if resource == "taskruns" or run is None or not name.endswith("-1-verify"):
             return refusal(404, "NotFound", f'{resource}.taskfold.dev "{name}" not found', name=name)
-        return web.json_response({**run, "metadata": {**run["metadata"], "uid": "uid-v"}})
+        spec = {"mode": "shared", "source": {"runRef": {"name": run["metadata"]["name"], "uid": "uid-1"}}}
+        return web.json_response({**run, "spec": spec, "metadata": {**run["metadata"], "uid": "uid-v"}})
 
     async def patch_run(self, request: web.Request) -> web.Response:
         run = self._of(request).get(request.match_info["name"])

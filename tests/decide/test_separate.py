@@ -12,6 +12,7 @@ from taskfold.api.status import JournalPhase, Mode, StepStatus
 from taskfold.decide import plan as plans
 from taskfold.decide import separate, verifierrun, verifying
 from taskfold.decide.world import CopyActive, CopyFailed, PhaseActive, PhaseDone, PhaseRefused, PhaseUnreached
+from taskfold.engine import status as statuses
 from taskfold.protocol.artifacts import Left, Manifest
 
 LIMITS = worlds.SETTINGS.limits
@@ -250,6 +251,18 @@ def test_the_seed_is_asked_for():
 def test_a_seed_that_is_asked_for_is_waited_for():
     plan = decide(apart.placed(), phases={apart.SEED: PhaseActive()})
     assert (plan.status, plan.effects) == (None, ())
+
+
+def test_the_progress_of_a_large_delivery_is_told_and_then_taken_back():
+    half = plans.Note(Reason.SEEDING, "artifacts: 150 of 300 MiB")
+    for phase in (Phase.QUEUED, Phase.SEEDING):
+        told = decide(apart.placed(phase), phases={apart.SEED: PhaseActive(progress=half.message)})
+        assert (told.effects, told.note) == ((), half)
+    status = statuses.wished(worlds.verifier(apart.placed()), apart.placed(), half, worlds.NOW)
+    there = decide(status, phases={apart.SEED: PhaseActive(worlds.ago(1))})
+    assert there.note == plans.Note(Reason.SEEDING), "what goes on then is no delivery"
+    small = decide(apart.placed(), phases={apart.SEED: PhaseActive()})
+    assert (small.status, small.note) == (None, None), "nothing is written for a small one"
 
 
 def test_a_seed_that_ended_well_opens_the_verification():

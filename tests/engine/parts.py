@@ -50,6 +50,9 @@ class Phases:
     def rest(self, key: Key, nonce: str, started_at: str, signal: Signal) -> None:
         self.rested.append(nonce)
 
+    def tell(self, nonce: str, progress: str) -> None:
+        raise AssertionError(f"an exchange that was not begun tells {progress}")
+
     def unsignalled(self, nonce: str, *, for_good: bool) -> None:
         self.refused.append((nonce, for_good))
 

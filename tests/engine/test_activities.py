@@ -17,7 +17,7 @@ from taskfold.engine.activities import Activities
 from taskfold.engine.watch import Key, Kind
 
 KEY, OTHER = Key(Kind.TASK_RUN, "team", "a"), Key(Kind.TASK_RUN, "team", "b")
-NONCE = worlds.AGENT
+NONCE, OTHER_NONCE = worlds.AGENT, worlds.SEED
 RESULT = worlds.result(NONCE, worlds.program("agent"))
 SETTINGS = WaitingSettings(look_seconds=60, signalled_look_seconds=1000)
 AT = "2026-03-01T12:00:00Z"
@@ -84,6 +84,35 @@ def test_an_exchange_is_active_then_done_and_wakes_its_key():
         assert world.found.result(NONCE) == RESULT
         assert world.woken[-1] == (KEY, 0.0)
         assert len(world.found) == 0
+
+    clock.run(main)
+
+
+def test_the_progress_of_a_delivery_is_told_once_each_until_the_phase_starts():
+    async def main() -> None:
+        world, gate = World(), asyncio.Event()
+        world.start(gate=gate)
+        for _ in range(2):
+            world.found.tell(NONCE, "1 of 2 MiB")
+            await settle()
+        assert world.found.report(NONCE) == PhaseActive(asked=clock.now(), progress="1 of 2 MiB")
+        assert world.woken == [(KEY, 0.0)]
+        world.found.tell(OTHER_NONCE, "1 of 2 MiB")
+        assert world.found.report(OTHER_NONCE) is None
+        gate.set()
+        await settle()
+        world.found.tell(NONCE, "2 of 2 MiB")
+        assert world.found.report(NONCE) == PhaseDone(RESULT), "a late word changes no outcome"
+        world.found.forget([NONCE])
+        gate.clear()
+        world.start(gate=gate, started=True)
+        world.found.tell(NONCE, "1 of 2 MiB")
+        await settle()
+        world.found.tell(NONCE, "2 of 2 MiB")
+        report = world.found.report(NONCE)
+        assert isinstance(report, PhaseActive)
+        assert (report.started_at, report.progress) == (AT, "")
+        await world.found.close()
 
     clock.run(main)
 

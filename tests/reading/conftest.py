@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,12 +48,21 @@ def operator(
     cluster: harness.Cluster, namespace: str, other_namespace: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[scene.Server]:
     """A server on this machine, aggregated by the cluster's API server."""
-    inside, folder = scene.local_cluster(), tmp_path_factory.mktemp("operator")
+    with aggregated(cluster, namespace, other_namespace, tmp_path_factory.mktemp("operator")) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def aggregated(
+    cluster: harness.Cluster, namespace: str, other_namespace: str, folder: Path, **settings: Any
+) -> Iterator[scene.Server]:
+    """A server that keeps its files in `folder`; `settings`: more of an operator's."""
+    inside = scene.local_cluster()
     names = ("DNS:localhost", "IP:127.0.0.1", f"DNS:*.{namespace}.svc")
     certificate, key = scene.self_signed(folder, "serving", "reading", *names)
     port = scene.free_port()
     reading = {"enabled": True, "port": port, "certificate": str(certificate), "key": str(key)}
-    running = scene.Server(folder, cluster.kubeconfig, [namespace, other_namespace], reading=reading)
+    running = scene.Server(folder, cluster.kubeconfig, [namespace, other_namespace], reading=reading, **settings)
     running.start()
     api = scene.Aggregated(cluster, namespace)
     try:

@@ -1,4 +1,4 @@
-"""`taskfold logs`: what agent, entrypoint and verifier printed, from the run's pod while there is one, else as kept.
+"""`taskfold logs`: what agent, entrypoint and verifier printed, from the run's pods while there are any, else as kept.
 
 Guarantees: bounded, whatever the sandbox holds: bytes, files, and what is shown of each; only regular files are read;
 a terminal gets no control characters of theirs. Where there is neither, it says why, and where the files are.
@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,42 +19,29 @@ from typing import Annotated, Any
 import typer
 
 from taskfold.api import results
-from taskfold.api.taskrun import PodRetention, TaskRun
-from taskfold.build.pod import MAIN
-from taskfold.cli import cluster, ending, exits, options, subjects
-from taskfold.effects import client as api
-from taskfold.effects import errors, sinks
-from taskfold.effects import exec as execs
+from taskfold.cli import cluster, exits, options, pod_logs, subjects
+from taskfold.effects import errors
 from taskfold.effects import results as remote
-from taskfold.effects import sandbox as sandboxes
 
-ROOT = sandboxes.Root("/logs", "logs")
-TOTAL_BYTES = 64 * 2**20
-FILE_BYTES = 16 * 2**20
-ENTRIES = 5_000
 SHOWN_BYTES = 256 * 1024
 """Of one file: its end. Test output says what matters last."""
-COPY_SECONDS = 120.0
-
-
-class NoPod(Exception):  # noqa: N818 - not an error
-    """There is nothing to copy from; the message says why."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Whose output. `sources` empty: all that is text; of a kept run, the output of all three."""
+    """Whose output. `sources` empty: all that is text; of a kept run, and where the verifier has a pod of its own, the
+    output of all three.
+    """
 
     sources: tuple[results.Source, ...] = ()
     step: str | None = None
     attempt: int | None = None
 
-    def __call__(self, path: Path) -> bool:
-        """Whether this file of the pod is meant."""
-        if not self.sources and self.step is None:
+    def __call__(self, path: Path, of: results.Of) -> bool:
+        """Whether this file of a pod is meant."""
+        if not self.sources and self.step is None and of is results.Of.SANDBOX:
             return True
-        sources = self.sources or tuple(results.Source)
-        return results.printed(str(path), results.Of.SANDBOX, sources, self.step)
+        return results.printed(str(path), of, self.sources or tuple(results.Source), self.step)
 
 
 def _flag(source: results.Source) -> Any:
@@ -81,29 +68,35 @@ def logs(  # noqa: PLR0917 - options of a command line
     target, subject = cluster.Target(kubeconfig, context, namespace), subjects.parse(run)
     with tempfile.TemporaryDirectory(prefix="taskfold-logs-") as folder:
         try:
-            left_out = asyncio.run(_read(subject, wanted, target, Path(folder)))
-        except NoPod as reason:
+            copies = asyncio.run(_read(subject, wanted, target, Path(folder)))
+        except pod_logs.NoPod as reason:
             exits.fail(str(reason), exits.NO_VERDICT)
-        if left_out is None:
+        if copies is None:
             return
-        _show(Path(folder), wanted)
-    for line in left_out:
+        _show(copies, wanted)
+    for line in (line for copy in copies for line in copy.missing):
         typer.echo(line, err=True)
 
 
-async def _read(subject: subjects.Subject, wanted: Wanted, target: cluster.Target, folder: Path) -> list[str] | None:
-    """The pod's files into `folder`, and what is missing there; None: they came from the store and are shown."""
+async def _read(
+    subject: subjects.Subject, wanted: Wanted, target: cluster.Target, folder: Path
+) -> list[pod_logs.Copy] | None:
+    """The pods' files, below `folder`; None: they came from the store and are shown."""
     async with cluster.connect(target) as connection:
         found = await subjects.get(connection, subject)
         missing = None
-        if subject.resource is api.TASKRUNS and wanted.attempt is None:
-            run = TaskRun.parse(found)
+        if wanted.attempt is None:
             try:
-                return await _copy(connection, run, folder)
-            except NoPod as reason:
-                if not run.status.complete:
+                reader = pod_logs.Reader(connection, folder, wanted.step)
+                copies = await reader.of(subject, found, wanted.sources)
+            except pod_logs.NoPod as reason:
+                now = await subjects.get(connection, subject)  # it may have ended between the two
+                if not now.get("status", {}).get("complete"):
                     raise
                 missing = reason
+            else:
+                if copies is not None:
+                    return copies
         theirs = remote.Subject(subject.resource.plural, connection.namespace, subject.name, wanted.attempt)
         with subjects.explained():
             try:
@@ -111,7 +104,7 @@ async def _read(subject: subjects.Subject, wanted: Wanted, target: cluster.Targe
             except remote.NotServed:
                 if missing is None:
                     raise
-                raise NoPod(f"{missing} {subjects.NOT_SERVED}") from None
+                raise pod_logs.NoPod(f"{missing} {subjects.NOT_SERVED}") from None
             except errors.NotFound:
                 if missing is None:
                     raise
@@ -130,74 +123,17 @@ async def _stored(connection: cluster.Connection, theirs: remote.Subject, wanted
                     typer.echo(_clean(text) if sys.stdout.isatty() else text, nl=False)
 
 
-async def _copy(connection: cluster.Connection, run: TaskRun, folder: Path) -> list[str]:
-    """/logs of the run's pod into `folder`; what is missing there."""
-    pin = await _pin(connection, run)
-    sink = sinks.ToDirectory(folder, max_bytes=TOTAL_BYTES, max_entries=ENTRIES)
-    sandbox = sandboxes.Sandbox(execs.Exec(connection.client), pin)
-    try:
-        packed = await sandbox.pack(
-            [ROOT],
-            sink,
-            max_bytes=TOTAL_BYTES,
-            max_entries=ENTRIES,
-            max_file_bytes=FILE_BYTES,
-            total_seconds=COPY_SECONDS,
-        )
-    except errors.HandshakeRefused:
-        raise
-    except (errors.ExecError, errors.SandboxError, errors.TransferError) as error:
-        raise NoPod(f"the pod's files cannot be read: {error}") from error
-    lines = [f"left out: {skipped.path} ({skipped.reason})" for skipped in packed.skipped]
-    return lines + (["there is more than is shown here"] if packed.truncated else [])
-
-
-async def _pin(connection: cluster.Connection, run: TaskRun) -> execs.PodPin:
-    """The run's pod, or NoPod with the reason and with the place of the files."""
-    attempt = run.status.attempts[-1] if run.status.attempts else None
-    if attempt is None or attempt.pod_name is None or attempt.pod_uid is None:
-        phase = run.status.phase or "not admitted yet"
-        raise NoPod(f"the run has no pod and left no files: {phase}. {_failure(run)}".rstrip())
-    try:
-        pod = await connection.client.get(api.PODS, connection.namespace, attempt.pod_name)
-    except errors.NotFound:
-        raise NoPod(_gone(run)) from None
-    if pod["metadata"]["uid"] != attempt.pod_uid:
-        raise NoPod(_gone(run))
-    try:
-        return execs.PodPin.of(pod, MAIN)
-    except errors.NotRunning as error:
-        raise NoPod(f"{error}. {_files(run)}") from None
-
-
-def _gone(run: TaskRun) -> str:
-    if run.status.complete and run.spec.pod_retention is not PodRetention.ALWAYS:
-        retention = run.spec.pod_retention.value
-        why = f"the run is complete, and spec.podRetention is {retention} (`taskfold run --keep` keeps the pod)"
-    else:
-        why = _failure(run) or "somebody deleted it"
-    return f"The pod of the run is gone: {why.rstrip('.')}. {_files(run)}"
-
-
-def _files(run: TaskRun) -> str:
-    if run.status.store is None:
-        return "No files of it are in the store."
-    return f"Its files: {ending.where(run.status.store)}."
-
-
-def _failure(run: TaskRun) -> str:
-    failure = run.status.failure
-    return f"{failure.reason}: {failure.message}" if failure is not None else ""
-
-
-def _show(folder: Path, wanted: Callable[[Path], bool]) -> None:
+def _show(copies: Sequence[pod_logs.Copy], wanted: Wanted) -> None:
     """Every regular file that is wanted, the agent's before the verifier's, with its path in the sandbox."""
     first = True
-    for path in (path for path in _regular(folder) if wanted(path.relative_to(folder))):
-        gap = "" if first else "\n"
-        typer.echo(f"{gap}==> /{_clean(str(path.relative_to(folder)))} <==")
-        typer.echo(_content(path), nl=False)
-        first = False
+    for copy in copies:
+        for path in _regular(copy.folder):
+            name = path.relative_to(copy.folder)
+            if wanted(name, copy.of):
+                gap = "" if first else "\n"
+                typer.echo(f"{gap}==> /{_clean(str(name))} <==")
+                typer.echo(_content(path), nl=False)
+                first = False
     if first:
         typer.echo("the pod has no such files below /logs yet", err=True)
 

@@ -9,9 +9,12 @@ Guarantees:
   from the kept artifacts; after, the verification is masked (C14).
 """
 
+from dataclasses import replace
+
+from taskfold.api import conditions
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
-from taskfold.api.status import Attempt, JournalEntry, JournalPhase
+from taskfold.api.status import Attempt, JournalEntry, JournalPhase, Status
 from taskfold.api.verifierrun import VerifierRunStatus
 from taskfold.contract.failures import FailureKind
 from taskfold.decide import entrypoint, own_pod, programs, seed, starts, verdicts, verifying
@@ -20,7 +23,7 @@ from taskfold.decide import status as to
 from taskfold.decide.losses import Cause, Loss
 from taskfold.decide.plan import DeletePod, Export, Note, Plan
 from taskfold.decide.pod import PodView, Standing
-from taskfold.decide.world import CopyActive, CopyFailed, PhaseDone, PhaseRefused, VerifierWorld
+from taskfold.decide.world import CopyActive, CopyFailed, PhaseActive, PhaseDone, PhaseRefused, VerifierWorld
 from taskfold.protocol import artifacts
 from taskfold.protocol.phase import PhaseResult
 
@@ -191,16 +194,28 @@ def _seed(world: VerifierWorld, pod: PodView) -> Plan:
             return own_pod.another_try(world, cause, lost.message, unready)
         case _:
             going = verifying.await_phase(world, entry, pod, verifying.seed_limit(world))
-            return _seeding(going or verifying.ask(entry, pod), world)
+            return _seeding(going or verifying.ask(entry, pod), world, entry)
 
 
-def _seeding(plan: Plan, world: VerifierWorld) -> Plan:
-    """The same plan; the status says that the sandbox is being prepared, unless it has ended."""
-    status = plan.status or world.verifier.status
-    if status.phase is None or status.phase.final or status.phase is Phase.SEEDING:
+def _seeding(plan: Plan, world: VerifierWorld, entry: JournalEntry) -> Plan:
+    """The same plan; the status says that the sandbox is being prepared, and how far a large delivery is, unless it has
+    ended.
+    """
+    status, report = plan.status or world.verifier.status, world.phases.get(entry.nonce)
+    if status.phase is None or status.phase.final:
         return plan
-    note = plan.note if plan.note is not None else Note(Reason.SEEDING)
-    return Plan(to.moved(status, Phase.SEEDING), note, plan.effects, again=plan.again)
+    note = plan.note or (_delivery(status, report) if isinstance(report, PhaseActive) else None)
+    if status.phase is Phase.SEEDING:
+        return replace(plan, note=note)
+    return Plan(to.moved(status, Phase.SEEDING), note or Note(Reason.SEEDING), plan.effects, again=plan.again)
+
+
+def _delivery(status: Status, report: PhaseActive) -> Note | None:
+    """How far it is; once everything is there, that is taken back. None: there is nothing to say, nor to write."""
+    if report.progress:
+        return Note(Reason.SEEDING, report.progress)
+    said = conditions.find(status.conditions, conditions.ConditionType.RECONCILING)
+    return Note(Reason.SEEDING) if said is not None and said.reason == Reason.SEEDING else None
 
 
 def _seeded(world: VerifierWorld, result: PhaseResult, entry: JournalEntry) -> Plan:

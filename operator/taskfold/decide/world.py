@@ -25,10 +25,12 @@ class PhaseActive:
     """Someone in this process is busy with the phase.
 
     `started_at`: when it started in the sandbox, once known. `asked`: seconds since this process first asked for it.
+    `progress`: of a large delivery before the start, in words; "" until there is something to tell.
     """
 
     started_at: str | None = None
     asked: float = 0.0
+    progress: str = ""
 
 
 class Signal(StrEnum):

@@ -12,6 +12,7 @@ Of a place: `artifacts.json`, the manifest; `artifacts/<i>.json`, the entry of a
 import asyncio
 import functools
 import json
+import math
 import posixpath
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -35,8 +36,8 @@ CHANGED_TRIES = 3
 LOOKED_AT = 64
 """Paths of one look: all that a request and its answer have room for, however long they are."""
 TOLD_BYTES = 100 * 1024 * 1024
-TOLD_SECONDS = 2.0
-"""A copy that is larger tells so often how far it is."""
+TOLD_SECONDS, TOLD_LIMIT = 2.0, 30.0
+"""A copy that is larger tells how far it is: at first after so many seconds, then rarer, up to the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +95,25 @@ def restoring(manifest: artifacts.Manifest) -> tuple[phase.Restore, ...]:
     )
 
 
-def payloads(store: stores.Store, place: str, manifest: artifacts.Manifest) -> tuple[transfer.AnyPayload, ...]:
+def payloads(
+    store: stores.Store,
+    place: str,
+    manifest: artifacts.Manifest,
+    on_progress: Callable[[int, int], None] = lambda sent, total: None,
+) -> tuple[transfer.AnyPayload, ...]:
     """The archives of `restoring`, straight out of the store. Reading them raises StoreError, or DigestMismatch for an
     object that is not what the manifest says.
+
+    `on_progress(sent, total)`: bytes of all of them together; nothing is told of a small delivery.
     """
-    return tuple(_stored(store, place + archive.key, archive) for _, _, archive in _placed(manifest))
+    placed = [archive for _, _, archive in _placed(manifest)]
+    total, before = sum(archive.size for archive in placed), 0
+    relayed, pace = list[transfer.AnyPayload](), _Pace()
+    for archive in placed:
+        watched = _Watch(on_progress, pace, before, total)
+        relayed.append(_stored(store, place + archive.key, archive, watched))
+        before += archive.size
+    return tuple(relayed)
 
 
 async def pack_archive(
@@ -265,14 +280,12 @@ class _Export:
 
     async def _watched(self, source: str, chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         """The same chunks; a large copy tells how far it is."""
-        clock = asyncio.get_running_loop().time
-        size, due = 0, clock() + TOLD_SECONDS
+        size, pace = 0, _Pace()
         async for chunk in chunks:
             yield chunk
             size += len(chunk)
-            if size > TOLD_BYTES and clock() >= due:
+            if pace.due(large=size > TOLD_BYTES):
                 self.told(Progress(source, size))
-                due = clock() + TOLD_SECONDS
 
     async def _patiently(self, copy: Callable[[], Awaitable[R]], what: str) -> R:
         """`copy()`, from scratch after whatever may pass by."""
@@ -308,6 +321,39 @@ class _Export:
         return manifest
 
 
+class _Pace:
+    """When something that lasts is told of. It begins with the first question."""
+
+    def __init__(self) -> None:
+        self._pause, self._due = TOLD_SECONDS, math.inf
+
+    def due(self, *, large: bool) -> bool:
+        """Whether to tell now; then not again for a while. `large`: there is something worth telling."""
+        now = asyncio.get_running_loop().time()
+        if self._due == math.inf:
+            self._due = now + self._pause
+        if not large or now < self._due:
+            return False
+        self._pause = min(2 * self._pause, TOLD_LIMIT)
+        self._due = now + self._pause
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """How far a delivery of several archives is. Bytes; `before`: of the archives before this one."""
+
+    told: Callable[[int, int], None]
+    pace: _Pace
+    before: int
+    total: int
+
+    def seen(self, size: int) -> None:
+        """So much of this archive was taken."""
+        if self.pace.due(large=self.total > TOLD_BYTES):
+            self.told(self.before + size, self.total)
+
+
 def _document_key(index: int) -> str:
     return f"{FOLDER}{index}.json"
 
@@ -328,14 +374,17 @@ def _placed(manifest: artifacts.Manifest) -> list[tuple[str, artifacts.Entry, ar
     return sorted(found.values(), key=lambda each: each[0].count("/"))
 
 
-def _stored(store: stores.Store, key: str, archive: artifacts.Archive) -> relays.Relay:
+def _stored(store: stores.Store, key: str, archive: artifacts.Archive, watch: _Watch) -> relays.Relay:
     async def chunks() -> AsyncIterator[bytes]:
         reader = await store.open(key)
         if reader.size != archive.size:
             text = f"the archive is damaged: {reader.size} bytes, not {archive.size}"
             raise errors.DigestMismatch(text, where=reader.where)
+        size = 0
         async for chunk in reader:
             yield chunk
+            size += len(chunk)
+            watch.seen(size)
 
     return relays.Relay(
         chunks, lambda: frames.Trailer(archive.entries, archive.size, archive.sha256), where=store.where(key)

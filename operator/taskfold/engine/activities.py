@@ -95,8 +95,8 @@ class Activities:
                 return PhaseUnreached(message, phase.failures, left, asked, phase.killed)
             case PhaseWaiting(started_at=started_at):
                 return PhaseWaiting(started_at, left, phase.signal, phase.signalled, now - phase.looked_at, asked)
-            case PhaseActive(started_at=started_at):
-                return PhaseActive(started_at, asked)
+            case PhaseActive(started_at=started_at, progress=progress):
+                return PhaseActive(started_at, asked, progress)
             case PhaseDone() | PhaseRefused():
                 return phase.report
             case _:
@@ -114,6 +114,14 @@ class Activities:
             return
         phase.report, phase.signal = PhaseActive(), signal
         phase.task = asyncio.create_task(self._carry(key, nonce, phase, exchange), name=f"phase {nonce[:8]}")
+
+    def tell(self, nonce: str, progress: str) -> None:
+        """How far the delivery is that comes before the phase's start, if that is still under way."""
+        phase = self._phases.get(nonce)
+        match phase.report if phase is not None else None:
+            case PhaseActive(started_at=None, progress=before) if phase is not None and before != progress:
+                phase.report = PhaseActive(progress=progress)
+                self._wake(phase.key, 0.0)
 
     def rest(self, key: Key, nonce: str, started_at: str, signal: Signal) -> None:
         """The phase goes on by itself: wait for its signal, and look at the pace that this leaves. Nothing is sent."""

@@ -5,6 +5,7 @@ children have deterministic names and are adopted only with our uid, phases are 
 store are created once. The first failure stops the plan.
 """
 
+import functools
 import json
 import logging
 from collections.abc import Sequence
@@ -132,7 +133,8 @@ class Applier:
     ) -> None:
         match effect:
             case plans.RunPhase(phase=phase, nonce=nonce, signal=signal):
-                exchange = self._phases.of(JournalPhase(phase), nonce, world, signal)
+                tell = functools.partial(self._parts.activities.tell, nonce)
+                exchange = self._phases.of(JournalPhase(phase), nonce, world, signal, tell)
                 self._parts.activities.start(key, nonce, exchange, signal)
             case plans.RestPhase(nonce=nonce, started_at=started_at, signal=signal):
                 self._parts.activities.rest(key, nonce, started_at, signal)

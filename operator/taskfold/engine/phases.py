@@ -38,6 +38,7 @@ from taskfold.protocol import artifacts
 from taskfold.protocol.phase import PhaseRequest, PhaseResult
 
 OnStarted = Callable[[Started], Awaitable[None]]
+Tell = Callable[[str], None]
 
 
 class NotReady(errors.EffectError):
@@ -50,11 +51,15 @@ class Phases:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
-    def of(self, phase: JournalPhase, nonce: str, world: RunWorld | VerifierWorld, signal: Signal) -> Exchange:
-        """The exchange for a phase of this world. `signal`: what is known about its end."""
+    def of(
+        self, phase: JournalPhase, nonce: str, world: RunWorld | VerifierWorld, signal: Signal, tell: Tell
+    ) -> Exchange:
+        """The exchange for a phase of this world. `signal`: what is known about its end. `tell`: hears how far a large
+        delivery is.
+        """
         if isinstance(world, RunWorld):
             return self.of_run(phase, nonce, world, signal)
-        return self.of_verifier(phase, nonce, world, signal)
+        return self.of_verifier(phase, nonce, world, signal, tell)
 
     def of_run(self, phase: JournalPhase, nonce: str, world: RunWorld, signal: Signal) -> Exchange:
         """A phase of a TaskRun: RUN lines, seed, or agent."""
@@ -104,10 +109,12 @@ class Phases:
         limit = sandbox.task.config.environment.build_timeout_sec
         return seeding.overlay(recorded, instructions, nonce, limit)
 
-    def of_verifier(self, phase: JournalPhase, nonce: str, world: VerifierWorld, signal: Signal) -> Exchange:
+    def of_verifier(
+        self, phase: JournalPhase, nonce: str, world: VerifierWorld, signal: Signal, tell: Tell
+    ) -> Exchange:
         """A phase of a VerifierRun, in the agent's sandbox or in its own."""
         if world.own is not None and phase is not JournalPhase.HOOKS:
-            return self._of_own_sandbox(phase, nonce, world, world.own, signal)
+            return self._of_own_sandbox(phase, nonce, world, world.own, signal, tell=tell)
         run, task, pod = world.run, world.task, world.pod
         if run is None or task is None or pod is None or world.image_user is None:
             raise RuntimeError(f"phase {phase} without run, task, pod or image user")
@@ -133,7 +140,7 @@ class Phases:
         return exchange
 
     def _of_own_sandbox(
-        self, phase: JournalPhase, nonce: str, world: VerifierWorld, own: OwnSandbox, signal: Signal
+        self, phase: JournalPhase, nonce: str, world: VerifierWorld, own: OwnSandbox, signal: Signal, *, tell: Tell
     ) -> Exchange:
         """What a separate verifier is given, and test.sh."""
         run, task, pod = world.run, own.task, own.pod
@@ -148,7 +155,7 @@ class Phases:
 
         async def exchange(on_started: OnStarted) -> PhaseResult | Going:
             if phase is JournalPhase.SEED:
-                return await self._give(sandbox, pod, nonce, world, on_started)
+                return await self._give(sandbox, pod, nonce, world, on_started, tell=tell)
             env = await self._verifier_env(sandbox, world.verifier)
             request = separate.verify(sandbox, world.verifier, nonce, env)
             return await self._send(sandbox, pod, request, (), on_started, graded=(run, world.verifier))
@@ -156,7 +163,14 @@ class Phases:
         return exchange
 
     async def _give(
-        self, sandbox: requests.Sandbox, pod: PodView, nonce: str, world: VerifierWorld, on_started: OnStarted
+        self,
+        sandbox: requests.Sandbox,
+        pod: PodView,
+        nonce: str,
+        world: VerifierWorld,
+        on_started: OnStarted,
+        *,
+        tell: Tell,
     ) -> PhaseResult | Going:
         """Artifacts, tests and transcript, from the store into a verifier's own sandbox."""
         store, run = self._parts.store, world.run
@@ -172,7 +186,7 @@ class Phases:
             sandbox, nonce, env, copies.restoring(manifest), own_tests=world.verifier.spec.tests is not None
         )
         tests = python_verifier.parts(sandbox.task, said)
-        archives = copies.payloads(store, place, manifest)
+        archives = copies.payloads(store, place, manifest, functools.partial(_delivered, tell))
         return await self._send(
             sandbox,
             pod,
@@ -312,6 +326,10 @@ class Phases:
 class _Attach:
     request: PhaseRequest
     stay_seconds: float
+
+
+def _delivered(tell: Tell, sent: int, total: int) -> None:
+    tell(f"artifacts: {sent // 2**20} of {total // 2**20} MiB")
 
 
 def _solution(task: tasks.Task) -> python_verifier.Part:
