@@ -151,7 +151,7 @@ def test_mutable_fields_are_those_of_the_design():
     assert {TaskRunSpec.model_fields[name].alias for name in TaskRunSpec.MUTABLE} == {
         "suspend", "cancel", "finish", "ttlSecondsAfterFinished", "podRetention",
     }  # fmt: skip
-    assert set(VerifierRunSpec.MUTABLE) == {"cancel"}
+    assert set(VerifierRunSpec.MUTABLE) == {"cancel", "ttl_seconds_after_finished"}
 
 
 @pytest.mark.parametrize(

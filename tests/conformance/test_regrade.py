@@ -35,7 +35,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[harness.Cl
     cluster = harness.Cluster.under_test()
     namespace = cluster.create_namespace()
     operator = harness.Operator(
-        tmp_path_factory.mktemp("operator"), cluster.kubeconfig, [namespace], limits={"queueSeconds": 8}
+        tmp_path_factory.mktemp("operator"),
+        cluster.kubeconfig,
+        [namespace],
+        limits={"queueSeconds": 8},
+        janitor={"finishedSeconds": 2},
     )
     operator.start()
     try:
@@ -221,6 +225,36 @@ def test_work_whose_verifier_found_no_room_is_graded_later(place, ran):
     pod = {"resources": {"requests": {"cpu": "10m"}}}
     again(place, "cramped-again", "cramped", pod=pod)
     assert verdict(place, "cramped-again")["reward"] == "0.75"
+
+
+def test_a_pod_that_the_cluster_does_not_admit_masks_at_once_with_its_words(place, ran):
+    ran("unfit")
+    again(place, "unfit-again", "unfit", pod={"priorityClassName": "no-such-class"})
+    found = verdict(place, "unfit-again")
+    assert (found["phase"], found["failure"]["reason"]) == ("Masked", "PodRejected")
+    assert "no-such-class" in found["failure"]["message"]
+    assert "taskfold regrade unfit" in found["failure"]["message"]
+    assert "reward" not in found
+
+
+def test_one_with_a_time_to_live_is_deleted_after_it_and_its_run_stays(place, ran):
+    cluster, namespace = place
+    ran("lasting")
+    again(place, "lasting-short", "lasting", ttlSecondsAfterFinished=3)
+    again(place, "lasting-late", "lasting")
+    assert verdict(place, "lasting-short")["reward"] == "0.75"
+    verdict(place, "lasting-late")
+    cluster.until(lambda: gone(place, "lasting-short"), "its time is over")
+    change = json.dumps({"spec": {"ttlSecondsAfterFinished": 0}})
+    harness.kubectl(cluster, "-n", namespace, "patch", "verifierrun", "lasting-late", "--type=merge", "-p", change)
+    cluster.until(lambda: gone(place, "lasting-late"), "a time that is set later is noticed")
+    assert cluster.status(namespace, "lasting")["complete"]
+
+
+def gone(place: tuple[harness.Cluster, str], name: str) -> bool:
+    cluster, namespace = place
+    listed = harness.kubectl(cluster, "-n", namespace, "get", "verifierruns", "-o", "name")
+    return f"verifierrun.taskfold.dev/{name}\n" not in listed
 
 
 def test_many_at_a_time_give_the_rewards_of_the_first_grading(place, ran):

@@ -1,16 +1,20 @@
 """decide/regrade.py: a complete run graded again from what it left (C36)."""
 
+from datetime import timedelta
+
 import pytest
 from tests.decide import apart, worlds
 
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import Mode, VerifierStatus
+from taskfold.api.verifierrun import VerifierRunStatus
 from taskfold.contract import folder, loader
 from taskfold.contract.errors import TaskError
 from taskfold.contract.task_toml import VerifierMode
 from taskfold.decide import plan as plans
 from taskfold.decide import regrade, verifierrun
+from taskfold.decide import status as to
 from taskfold.decide.world import Admission, Refusal
 from taskfold.protocol.artifacts import Entry, Manifest, Status
 
@@ -177,3 +181,31 @@ def test_a_run_that_is_gone_cannot_be_graded():
     assert worlds.failure_of(plan).reason == "SourceNotFound"
     assert plan.effects == ()
     assert isinstance(plan, plans.Plan)
+
+
+@pytest.mark.parametrize(
+    ("ttl", "age", "effects", "again"),
+    [
+        (None, 1e6, (), None),
+        (60, 20, (), 40.1),
+        (60, 60, (plans.DeleteRun(apart.REGRADE_UID),), None),
+        (0, 0, (plans.DeleteRun(apart.REGRADE_UID),), None),
+    ],
+    ids=["no limit", "not yet", "over", "at once"],
+)
+def test_a_complete_one_lives_for_its_time(ttl, age, effects, again):
+    status = VerifierRunStatus(complete=True, completion_time=to.stamp(worlds.NOW - timedelta(seconds=age)))
+    plan = decide(status, spec={} if ttl is None else {"ttlSecondsAfterFinished": ttl})
+    assert (plan.status, plan.effects) == (None, effects)
+    assert plan.again == pytest.approx(again)
+
+
+def test_one_that_a_run_made_goes_with_it_whatever_it_says():
+    status = VerifierRunStatus(complete=True, completion_time=to.stamp(worlds.NOW - timedelta(days=1)))
+    made = worlds.verifier(status, mode="separate", ttlSecondsAfterFinished=0)
+    assert decide(status, verifier=made) == plans.NOTHING
+
+
+def test_a_time_to_live_does_not_count_before_the_end():
+    status = apart.queued(store=apart.REGRADE_PLACE)
+    assert "DeleteRun" not in worlds.deeds(decide(status, spec={"ttlSecondsAfterFinished": 0}))

@@ -10,6 +10,7 @@ import pytest
 from tests.engine import parts
 from tests.world import clock
 
+from taskfold.api import names
 from taskfold.decide import status as to
 from taskfold.effects import client as api
 from taskfold.effects import errors
@@ -18,6 +19,9 @@ from taskfold.engine.janitor import Janitor
 from taskfold.engine.watch import Key, Kind
 
 UNFINISHED, FINISHED = "status.complete!=true", "status.complete=true"
+ALONE = f"verifierruns/team !{names.RUN}{FINISHED}"
+VERIFIERS = f"list {ALONE}"
+"""As long as none is known that stands alone."""
 
 
 def run(name, *, complete=False, ttl=None, completed=None, namespace="team"):
@@ -128,7 +132,7 @@ def test_a_finished_run_that_was_dealt_with_costs_its_name(world):
     done, other = world.put(run("done", complete=True), run("other", complete=True))
     for each in (done, other):
         world.watch.forget(each)
-    assert world.calls(lambda: world.janitor.finished("team")) == [f"names taskruns/team {FINISHED}"]
+    assert world.calls(lambda: world.janitor.finished("team")) == [f"names taskruns/team {FINISHED}", VERIFIERS]
     assert world.delays == {}
 
 
@@ -142,7 +146,7 @@ def test_a_time_to_live_that_is_set_late_is_noticed(world):
 
 def test_at_the_start_finished_runs_are_read_and_their_names_are_not(world):
     world.put(run("done", complete=True, completed=9), run("late", complete=True, completed=9, ttl=5))
-    assert world.calls(lambda: world.janitor.finished("team")) == [f"list taskruns/team {FINISHED}"]
+    assert world.calls(lambda: world.janitor.finished("team")) == [f"list taskruns/team {FINISHED}", VERIFIERS]
     assert (set(world.watch.finished), world.delays) == ({("team", "done")}, {key("late"): 0.0})
 
 
@@ -171,7 +175,7 @@ def test_many_finished_runs_are_read_in_pages_once_and_only_the_mortal_are_woken
     world.put(run("later", complete=True, completed=1000, ttl=3000))
     world.watch.forget(world.put(run("known", complete=True))[0])
     calls = world.calls(lambda: world.janitor.finished("team"))
-    assert calls == [f"names taskruns/team {FINISHED}", f"list taskruns/team {FINISHED}"]
+    assert calls == [f"names taskruns/team {FINISHED}", f"list taskruns/team {FINISHED}", VERIFIERS]
     assert set(world.delays) == {*(key(f"late-{number}") for number in range(3)), key("later")}
     assert sorted(delay for name, delay in world.delays.items() if name != key("later")) == [0.0, 0.1, 0.2]
     assert 1900 < world.delays[key("later")] <= 2000, "what is left of its time"
@@ -179,7 +183,20 @@ def test_many_finished_runs_are_read_in_pages_once_and_only_the_mortal_are_woken
     for number in range(3):
         world.watch.forget(world.client.find(api.TASKRUNS, f"late-{number}"))
     world.watch.forget(world.client.find(api.TASKRUNS, "later"))
-    assert world.calls(lambda: world.janitor.finished("team")) == [f"names taskruns/team {FINISHED}"]
+    assert world.calls(lambda: world.janitor.finished("team")) == [f"names taskruns/team {FINISHED}", VERIFIERS]
+
+
+def test_verifications_that_stand_alone_have_a_time_to_live_too(world):
+    for each in (run("done", complete=True, completed=9), run("late", complete=True, completed=9, ttl=5)):
+        world.client.put(api.VERIFIERRUNS, each)
+    late = Key(Kind.VERIFIER_RUN, "team", "late")
+    assert world.calls(lambda: world.janitor.finished("team"))[1:] == [VERIFIERS]
+    assert (set(world.watch.finished_verifiers), world.delays) == ({("team", "done")}, {late: 0.0})
+    assert world.watch.finished == {}
+    world.client.put(api.VERIFIERRUNS, run("done", complete=True, completed=9, ttl=5))
+    world.watch.forget_verifier(world.client.find(api.VERIFIERRUNS, "late"))
+    assert world.calls(lambda: world.janitor.finished("team"))[1:] == [f"names {ALONE}"]
+    assert world.delays == {Key(Kind.VERIFIER_RUN, "team", "done"): 0.0}
 
 
 # -- rounds --------------------------------------------------------------------------------------------------------
@@ -209,7 +226,8 @@ def test_rounds_go_on_over_every_namespace_whatever_fails(tmp_path, namespaces, 
         world.client.calls.clear()
         await asyncio.sleep(60)
         assert scopes("names pods") == expected * 6
-        assert len([call for call in world.client.calls if call.endswith(FINISHED)]) == len(expected)
+        finished = [call.split("/")[0] for call in world.client.calls if call.endswith(FINISHED)]
+        assert finished == ["list taskruns", "list verifierruns"] * len(expected)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

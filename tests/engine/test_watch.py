@@ -240,6 +240,14 @@ def test_a_complete_run_is_forgotten_with_its_verification():
     watch.forget(done)
 
 
+def test_a_complete_verification_that_stands_alone_is_forgotten_by_itself():
+    watch = Watch()
+    watch.see_verifier(verifier())
+    watch.forget_verifier(verifier())
+    assert (watch.verifiers, watch.finished) == ({}, {})
+    assert list(watch.finished_verifiers) == [(VERIFIER.namespace, VERIFIER.name)]
+
+
 @pytest.mark.parametrize(
     ("found", "count"),
     [

@@ -187,6 +187,14 @@ def regrade(name: str = "again", **spec: Any) -> Callable[[World], None]:
     return _both(on(complete, ask), on(graded, lambda world: None))
 
 
+def _short_lived(world: World) -> None:
+    """It goes when its time is over; the run that it graded stays."""
+    regrade("again", ttlSecondsAfterFinished=30)(world)
+    graded = lambda world: bool(verifier(world, "again").get("complete"))  # noqa: E731
+    gone = lambda world: world.server.read(api.VERIFIERRUNS, NAMESPACE, "again") is None  # noqa: E731
+    world.when(graded, lambda world: world.when(gone, lambda world: None))
+
+
 MASKED = End(Phase.MASKED, None, "PodDeleted", misfortunes.UNAVAILABLE)
 LONG_TEST = grades(300.0)
 
@@ -223,6 +231,7 @@ CALM = [
         programs={"test": LONG_TEST},
     ),
     apart("separate: graded again", GRADED, happens=regrade()),
+    apart("separate: graded again, for a while", GRADED, happens=_short_lived),
     apart("separate: graded again, twice at once", GRADED, happens=_both(regrade("again"), regrade("and-again"))),
     in_steps("separate: steps, the second one", HALF, second="separate"),
     in_steps("separate: steps, the last one", HALF, third="separate"),

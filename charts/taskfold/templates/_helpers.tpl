@@ -139,7 +139,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [get, list, watch, delete]
 - apiGroups: [taskfold.dev]
   resources: [verifierruns]
-  verbs: [get, list, watch, create, patch]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [taskfold.dev]
   resources: [taskruns/status, verifierruns/status]
   verbs: [patch]

@@ -34,9 +34,9 @@ class VerifierSource(Model):
 
 
 class VerifierRunSpec(Spec):
-    """What shall be graded, and how. Only cancel may change later."""
+    """What shall be graded, and how. Fixed after creation, apart from the fields in MUTABLE."""
 
-    MUTABLE: ClassVar[frozenset[str]] = frozenset({"cancel"})
+    MUTABLE: ClassVar[frozenset[str]] = frozenset({"cancel", "ttl_seconds_after_finished"})
 
     model_config = ConfigDict(
         json_schema_extra=rules(
@@ -101,6 +101,16 @@ class VerifierRunSpec(Spec):
     security: Security | None = Field(
         default=None,
         description="How much the containers of the verifier's own pod may do, for mode separate.",
+    )
+    ttl_seconds_after_finished: int | None = Field(
+        default=None,
+        ge=0,
+        le=2_147_483_647,
+        description=(
+            "Of a VerifierRun of your own: seconds after completion when it is deleted; its files in the store stay as "
+            "long as the operator keeps files. One that a TaskRun made goes with its TaskRun. Unset: never. May be "
+            "changed."
+        ),
     )
     cancel: bool = Field(
         default=False, description="True: ends the verification without a verdict. Cannot be taken back."

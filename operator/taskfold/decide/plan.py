@@ -160,7 +160,7 @@ class ForgetPhases:
 
 @dataclass(frozen=True)
 class DeleteRun:
-    """The finished run's time is over."""
+    """The time of a finished run, or of a verification that stands alone, is over."""
 
     uid: str
 

@@ -16,7 +16,7 @@ from taskfold.api.verifierrun import VerifierRun
 from taskfold.decide import pod as pods
 from taskfold.decide import regrade, separate, separate_ending, verdicts, verifying
 from taskfold.decide import status as to
-from taskfold.decide.plan import NOTHING, Note, Plan
+from taskfold.decide.plan import NOTHING, DeleteRun, Note, Plan
 from taskfold.decide.world import PhaseDone, VerifierWorld
 
 HANDOVER_SECONDS = 0.5
@@ -26,8 +26,10 @@ HANDOVER_SECONDS = 0.5
 def decide(world: VerifierWorld) -> Plan:
     """The next step of this verification."""
     verifier, status, run = world.verifier, world.verifier.status, world.run
-    if verifier.metadata.deletion_timestamp is not None or status.complete:
+    if verifier.metadata.deletion_timestamp is not None:
         return NOTHING
+    if status.complete:
+        return _expire(world)
     if status.phase is not None and status.phase.final:
         return separate_ending.finish(world)
     if status.admitted is not None and status.admitted.spec_digest != world.spec_digest:
@@ -62,6 +64,20 @@ def made_for(verifier: VerifierRun, run: TaskRun) -> bool:
     uid = run.metadata.uid
     return any(owner.controller and owner.kind == TaskRun.KIND and owner.uid == uid
                for owner in verifier.metadata.owner_references)  # fmt: skip
+
+
+def stands_alone(verifier: VerifierRun) -> bool:
+    """No TaskRun has made it, so that none takes it along when it goes."""
+    return not any(owner.controller and owner.kind == TaskRun.KIND for owner in verifier.metadata.owner_references)
+
+
+def _expire(world: VerifierWorld) -> Plan:
+    """A complete verification that stands alone lives for its time to live, counted from its completion."""
+    ttl, completed = world.verifier.spec.ttl_seconds_after_finished, world.verifier.status.completion_time
+    if ttl is None or completed is None or not stands_alone(world.verifier):
+        return NOTHING
+    left = ttl - (to.seconds_between(completed, to.stamp(world.now)) or 0.0)
+    return Plan(again=left + 0.1) if left > 0 else Plan(effects=(DeleteRun(world.verifier.metadata.uid),))
 
 
 def _shared(world: VerifierWorld) -> Plan:

@@ -125,6 +125,8 @@ class Applier:
                 await self._store_image_user(world.run, reference, image_id, record)
             case plans.ForgetPhases(nonces=nonces):
                 self._parts.activities.forget(nonces)
+            case plans.DeleteRun(uid=uid):
+                await self._delete(api.VERIFIERRUNS, metadata.namespace, metadata.name, uid)
             case _:
                 raise TypeError(f"a VerifierRun's plan holds {effect!r}")
 

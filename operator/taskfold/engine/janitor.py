@@ -44,6 +44,16 @@ class Selection:
     fields: str = ""
 
 
+@dataclass(frozen=True)
+class Mortal:
+    """A kind of which finished ones have a time to live. `known`: the versions of those that were dealt with."""
+
+    kind: Kind
+    resource: api.Resource
+    labels: str
+    known: dict[Place, int]
+
+
 SELECTIONS = (
     Selection(Collection.PODS, api.PODS, labels=names.RUN),
     Selection(Collection.VERIFIER_RUNS, api.VERIFIERRUNS, fields=UNFINISHED),
@@ -165,13 +175,26 @@ class Janitor:
     # -- what is finished --------------------------------------------------------------------------------------------
 
     async def finished(self, namespace: str | None) -> None:
-        """Look at every finished run that nobody has looked at in its version: at its time to live, that is."""
-        known = self._watch.finished
+        """Look at every finished run, and every finished verification that stands alone, that nobody has looked at in
+        its version: at its time to live, that is.
+        """
+        await self._finished(Mortal(Kind.TASK_RUN, api.TASKRUNS, "", self._watch.finished), namespace)
+        alone = f"!{names.RUN}"  # what a run has made bears its name, and goes with it
+        verifiers = self._watch.finished_verifiers
+        await self._finished(Mortal(Kind.VERIFIER_RUN, api.VERIFIERRUNS, alone, verifiers), namespace)
+
+    async def _finished(self, what: Mortal, namespace: str | None) -> None:
+        known = what.known
         if not any(namespace in (None, place[0]) for place in known):
-            await self._finished_in_pages(namespace)  # as at the start: names would only tell that all are new
+            await self._finished_in_pages(what, namespace)  # as at the start: names would only tell that all are new
             return
         listing = await self._client.list(
-            api.TASKRUNS, namespace, fields=FINISHED, metadata_only=True, project=_place_and_version
+            what.resource,
+            namespace,
+            labels=what.labels,
+            fields=FINISHED,
+            metadata_only=True,
+            project=_place_and_version,
         )
         listed = dict(listing.items)
         since = int(listing.resource_version or 0)
@@ -179,21 +202,23 @@ class Janitor:
             del known[place]
         fresh = [place for place, version in listed.items() if known.get(place, 0) < version]
         if len(fresh) > FEW:
-            await self._finished_in_pages(namespace)
+            await self._finished_in_pages(what, namespace)
             return
         for number, (namespace_of, name) in enumerate(fresh):
-            self._wake(Key(Kind.TASK_RUN, namespace_of, name), number / self._settings.janitor.deletes_per_second)
+            self._wake(Key(what.kind, namespace_of, name), number / self._settings.janitor.deletes_per_second)
 
-    async def _finished_in_pages(self, namespace: str | None) -> None:
+    async def _finished_in_pages(self, what: Mortal, namespace: str | None) -> None:
         """Many are new to this process, at its start most of all: those without a time to live need no look."""
-        listing = await self._client.list(api.TASKRUNS, namespace, fields=FINISHED, project=self._time_left)
+        listing = await self._client.list(
+            what.resource, namespace, labels=what.labels, fields=FINISHED, project=self._time_left
+        )
         paced = itertools.count()
         for place, version, left in listing.items:
             if left is None:
-                self._watch.finished[place] = max(version, self._watch.finished.get(place, 0))
+                what.known[place] = max(version, what.known.get(place, 0))
             else:
                 pace = next(paced) / self._settings.janitor.deletes_per_second
-                self._wake(Key(Kind.TASK_RUN, *place), max(left, pace))
+                self._wake(Key(what.kind, *place), max(left, pace))
 
     def _time_left(self, run: api.Json) -> tuple[Place, int, float | None]:
         """A finished run's place and version, and the seconds that it has left; None: no end is set."""

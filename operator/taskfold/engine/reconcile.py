@@ -93,7 +93,10 @@ class Reconciler:
             plan = Plan(note=waiting.note, again=waiting.delay)
         except Refused as refused:
             plan = verdicts.masked(world, refused.reason, refused.message, FailureKind.PROVIDER_UNAVAILABLE)
-        return await self._write(key, world, plan)
+        again = await self._write(key, world, plan)
+        if world.verifier.status.complete and verifierrun.stands_alone(world.verifier):
+            self._parts.watch.forget_verifier(world.verifier.wire())  # others are forgotten with their runs
+        return again
 
     async def _write(self, key: Key, world: RunWorld | VerifierWorld, plan: Plan) -> float | None:
         """The status, if it differs. A conflict: somebody was faster, look again at what is there now."""

@@ -104,6 +104,8 @@ class Watch:
         """The last state of pods that are gone, the latest thousand: often the only place that says why."""
         self.finished: dict[Place, int] = {}
         """The versions of complete runs that were dealt with: nothing is to be done until one has another."""
+        self.finished_verifiers: dict[Place, int] = {}
+        """Of complete VerifierRuns that stand alone, likewise."""
 
     def see_run(self, obj: Object, *, gone: bool = False) -> set[Key]:
         """A TaskRun as an event, a list or a write told it. Returns who should look; nobody, if it is no news."""
@@ -206,6 +208,12 @@ class Watch:
         name = (status.get("verifier") or {}).get("name")
         if name:
             self.verifiers.pop((place[0], name), None)
+
+    def forget_verifier(self, verifier: Object) -> None:
+        """A complete VerifierRun that stands alone, likewise."""
+        place = _place(verifier)
+        self.verifiers.pop(place, None)
+        self.finished_verifiers[place] = Seen(verifier).version
 
     def holds(self, obj: Object) -> bool:
         """Whether this TaskRun or VerifierRun is in the picture. A complete one that was forgotten is not."""
