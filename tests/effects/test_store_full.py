@@ -16,6 +16,7 @@ ROOM = 32 * MIB
 
 pytestmark = [
     pytest.mark.cluster,  # the S3 server is built with it
+    pytest.mark.alone,
     pytest.mark.skipif(os.getuid() != 0, reason="only root mounts a file system of its own"),
 ]
 

@@ -11,7 +11,7 @@ from tests import s3
 
 from taskfold.effects import backends, errors, local_copies, store
 
-pytestmark = pytest.mark.cluster  # the server is built with the local cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]  # the server is built with the local cluster, and restarted
 MIB = 1024 * 1024
 
 
