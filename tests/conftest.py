@@ -1,5 +1,7 @@
 """What holds of all tests: property tests take their time, and what a test lists is shown at the end of the run."""
 
+import gc
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -9,6 +11,12 @@ settings.load_profile("taskfold")
 
 LISTED = "listed"
 """A test's `record_property(LISTED, text)` is shown after the last test, from whichever process it ran in."""
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: the garbage collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -6,6 +6,7 @@ that does not end within the scenario's time is a problem like any other.
 
 import asyncio
 import collections
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,7 +41,7 @@ class End:
 GONE = End(None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scenario:
     """`arrange` makes the objects and says what their programs do and what happens when. `ends`: by name of the run,
     how it may end. `seconds`: of the world's time, for all of it.
@@ -104,6 +105,12 @@ def fenced(scenario: "Scenario", stops: Prepare) -> Staging:
 def play(scenario: Scenario, staging: Staging | None = None, *, seed: int = 0, late: bool = False) -> Played:
     """The scenario from its beginning to its end. `late`: an operator comes back that knows nothing of it."""
     return processes.run(lambda: _play(scenario, staging or alone(), seed, late=late), limit=scenario.seconds * 10)
+
+
+@functools.cache
+def undisturbed(scenario: Scenario) -> Played:
+    """How it goes when nothing happens to its one operator: always the same, so it is played once in a process."""
+    return play(scenario)
 
 
 async def _play(scenario: Scenario, staging: Staging, seed: int, *, late: bool) -> Played:

@@ -23,15 +23,19 @@ BUFFER = 10_000
 """Events that may wait in one watch; the real server ends a watch that does not keep up."""
 
 
+_NESTED = (dict, list)
+
+
 def clone(value: T) -> T:
     """A deep copy of JSON data."""
-    return cast("T", _copied(value))
+    return cast("T", _copied(value) if isinstance(value, _NESTED) else value)
 
 
 def _copied(value: Any) -> Any:
+    """Most values are leaves: no call for those."""
     if isinstance(value, dict):
-        return {key: _copied(each) for key, each in value.items()}
-    return [_copied(each) for each in value] if isinstance(value, list) else value
+        return {key: _copied(each) if isinstance(each, _NESTED) else each for key, each in value.items()}
+    return [_copied(each) if isinstance(each, _NESTED) else each for each in value]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from taskfold.decide import plan as plans
 from tests.world import all_scenarios, apart, crash_points, faults, imaged, misfortunes, scenarios
 from tests.world.crash_points import CrashPoint, Kind
-from tests.world.play import Played, Scenario, alone, play
+from tests.world.play import Played, Scenario, alone, play, undisturbed
 
 ALL_POINTS = bool(os.environ.get("TASKFOLD_SCENARIOS"))
 """`make scenarios`: each point of each scenario. Else each kind of point, in one scenario that has it."""
@@ -29,13 +29,6 @@ NOT_CALLED = {
     "snapshots.delete": "the same",
 }
 """Functions with calls that no scenario can reach, and why."""
-
-
-def undisturbed(scenario: Scenario) -> Played:
-    """How it goes when nobody dies."""
-    played = play(scenario)
-    assert not played.problems
-    return played
 
 
 def differences(calm: Played, met: Played) -> list[str]:
@@ -74,6 +67,7 @@ def test_the_end_is_the_same_wherever_an_operator_dies(
     scenario: Scenario, crashes: dict[str, list[CrashPoint]]
 ) -> None:
     calm = undisturbed(scenario)
+    assert not calm.problems
     problems = []
     for point in crashes[scenario.name]:
         met = play(scenario, alone(*point.crash))
@@ -86,6 +80,7 @@ def test_the_end_is_the_same_wherever_an_operator_dies(
 def test_an_operator_that_dies_twice(scenario: Scenario) -> None:
     """The second time at a call of its second life."""
     calm, dice = undisturbed(scenario), random.Random(scenario.name)
+    assert not calm.problems
     points = list(crash_points.points(calm.calls[0]))
     problems = []
     for first in dice.sample(points, k=min(SECOND_CRASHES, len(points))):

@@ -3,17 +3,17 @@
 import pytest
 
 from tests.world import all_scenarios
-from tests.world.play import Scenario, play, together
+from tests.world.play import Scenario, play, together, undisturbed
 
 
 @pytest.mark.parametrize("scenario", all_scenarios.ALL, ids=str)
 def test_a_scenario_ends_as_it_should(scenario: Scenario) -> None:
-    assert not play(scenario).problems
+    assert not undisturbed(scenario).problems
 
 
 @pytest.mark.parametrize("scenario", all_scenarios.ALL, ids=str)
 def test_two_operators_at_once_come_to_the_same_end(scenario: Scenario) -> None:
-    alone, both = play(scenario), play(scenario, together)
+    alone, both = undisturbed(scenario), play(scenario, together)
     assert not both.problems
     assert both.starts == alone.starts
 
