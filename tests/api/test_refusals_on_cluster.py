@@ -208,7 +208,7 @@ def test_longest_name(objects):
     ("change", "where", "what"),
     [
         ({"source": {}}, "source.runRef", "Required value"),
-        ({"source": {"runRef": {"name": "a"}}}, "runRef.uid", "Required value"),
+        ({"source": {"runRef": {"uid": "u"}}}, "runRef.name", "Required value"),
         ({"mode": "both"}, "spec.mode", "supported values"),
         ({"tests": {"path": "a"}}, "spec.tests", ONE_OF_TASK),
         ({"tests": INLINE | {"git": {"url": "https://a", "ref": "b"}}}, "spec.tests", ONE_OF_TASK),

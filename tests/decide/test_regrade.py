@@ -209,3 +209,31 @@ def test_one_that_a_run_made_goes_with_it_whatever_it_says():
 def test_a_time_to_live_does_not_count_before_the_end():
     status = apart.queued(store=apart.REGRADE_PLACE)
     assert "DeleteRun" not in worlds.deeds(decide(status, spec={"ttlSecondsAfterFinished": 0}))
+
+
+NAMED = {"source": {"runRef": {"name": worlds.NAME}}}
+
+
+def test_a_name_alone_means_the_run_that_has_it_when_it_is_first_looked_at():
+    found = decide(spec=NAMED)
+    assert found.status is not None
+    assert (found.status.run_uid, found.status.admitted, found.effects, found.again) == (worlds.UID, None, (), 0)
+    begun = decide(found.status, spec=NAMED, manifest=apart.MANIFEST)
+    assert begun.status is not None
+    assert (worlds.phase_of(begun), begun.status.run_uid) == (Phase.QUEUED, worlds.UID)
+
+
+@pytest.mark.parametrize("status", [VerifierRunStatus(), apart.queued(store=apart.REGRADE_PLACE)], ids=["new", "begun"])
+def test_another_run_that_has_the_name_later_is_not_meant(status):
+    known = status.model_copy(update={"run_uid": worlds.UID})
+    run = apart.complete_run()
+    other = run.model_copy(update={"metadata": run.metadata.model_copy(update={"uid": "another"})})
+    failure = worlds.failure_of(decide(known, spec=NAMED, run=other))
+    assert (failure.reason, failure.terminal) == ("SourceNotFound", True)
+    assert worlds.UID in failure.message
+
+
+def test_a_name_that_nothing_has_is_refused():
+    failure = worlds.failure_of(decide(spec=NAMED, run=None))
+    assert failure.reason == "SourceNotFound"
+    assert failure.message == f"there is no TaskRun {worlds.NAME} in this namespace"

@@ -101,9 +101,10 @@ async def test_the_files_of_a_run_that_exists_stay(tmp_path: Path, at_work: part
         {"metadata": {"uid": GONE}},
         {"metadata": {"ownerReferences": [{"uid": GONE}]}},
         {"spec": {"source": {"runRef": {"name": "run", "uid": GONE}}}},
+        {"status": {"runUID": GONE}},
         {"status": {"store": f"default/team/{GONE}/1/"}},
     ],
-    ids=["its own", "of its owner", "that it grades", "where it keeps its files"],
+    ids=["its own", "of its owner", "that it grades", "that it grades by name", "where it keeps its files"],
 )
 async def test_the_files_of_a_verification_that_exists_stay(
     tmp_path: Path, at_work: parts.Operator, verifier: dict[str, Any]

@@ -170,15 +170,15 @@ def _both(*deeds: Callable[[World], None]) -> Callable[[World], None]:
     return do
 
 
-def regrade(name: str = "again", **spec: Any) -> Callable[[World], None]:
+def regrade(name: str = "again", *, by_name: bool = False, **spec: Any) -> Callable[[World], None]:
     """Somebody grades the complete run again, and waits for the verdict."""
 
     def ask(world: World) -> None:
         run = world.server.read(api.TASKRUNS, NAMESPACE, RUN)
         if run is None:
             return
-        source = {"runRef": {"name": RUN, "uid": run["metadata"]["uid"]}}
-        world.apply(api.VERIFIERRUNS, name, {"source": source, "mode": "separate", **spec})
+        reference = {"name": RUN} if by_name else {"name": RUN, "uid": run["metadata"]["uid"]}
+        world.apply(api.VERIFIERRUNS, name, {"source": {"runRef": reference}, "mode": "separate", **spec})
 
     def graded(world: World) -> bool:
         found = verifier(world, name)
@@ -231,6 +231,7 @@ CALM = [
         programs={"test": LONG_TEST},
     ),
     apart("separate: graded again", GRADED, happens=regrade()),
+    apart("separate: graded again, by the name of the run", GRADED, happens=regrade(by_name=True)),
     apart("separate: graded again, for a while", GRADED, happens=_short_lived),
     apart("separate: graded again, twice at once", GRADED, happens=_both(regrade("again"), regrade("and-again"))),
     in_steps("separate: steps, the second one", HALF, second="separate"),

@@ -64,7 +64,8 @@ class Order:
 
     def _run(self, namespace: str, reference: Object) -> Object | None:
         run = self._server.read(api.TASKRUNS, namespace, reference["name"])
-        return run if run is not None and run["metadata"]["uid"] == reference["uid"] else None
+        same = run is not None and reference.get("uid") in (None, run["metadata"]["uid"])
+        return run if same else None
 
     def _last(self, run: Object, verifier: Object) -> bool:
         """Whether no later step needs the agent's sandbox."""

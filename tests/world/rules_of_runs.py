@@ -167,7 +167,10 @@ def a_journals_pods_existed(write: Write, memory: Memory) -> Iterator[str]:
 
 @rule("verifierruns")
 def what_is_graded_existed(write: Write, memory: Memory) -> Iterator[str]:
-    uid = write.object["spec"]["source"]["runRef"]["uid"]
+    named = write.object["spec"]["source"]["runRef"].get("uid")
+    uid = named or write.status.get("runUID") or "none"
+    if named is None and write.status.get("admitted") and "runUID" not in write.status:
+        yield "it was admitted before it was known which run is meant"
     owners = {owner["uid"] for owner in write.object["metadata"].get("ownerReferences") or ()}
     if owners and uid not in owners:
         yield f"it grades {uid} and belongs to {sorted(owners)}"

@@ -11,16 +11,24 @@ from . import digest
 from .common import Clipped, EnvFromList, EnvList, Model, Name, Resource, Seconds, SecretsFromList, Spec, Timestamp
 from .pod_options import PodOptions
 from .rules import rule, rules
-from .status import Attempt, Mode, Status
+from .status import Attempt, Mode, Status, Word
 from .task_source import FolderSource
 from .taskrun import NetworkRestriction, Security
 
 
 class RunReference(Model):
-    """A TaskRun of the same namespace, by name and uid: a new object under an old name is not meant."""
+    """A TaskRun of the same namespace, by name, and by uid if it is given."""
 
     name: Name = Field(description="Name of the TaskRun, in the same namespace.")
-    uid: str = Field(min_length=1, max_length=64, description="metadata.uid of the TaskRun.")
+    uid: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        description=(
+            "metadata.uid of the TaskRun; another one of that name is refused. Unset: the one that has the name when "
+            "the operator first looks, see status.runUID."
+        ),
+    )
 
 
 class VerifierSource(Model):
@@ -48,7 +56,7 @@ class VerifierRunSpec(Spec):
         )
     )
 
-    source: VerifierSource = Field(description="What is graded: the TaskRun by name and uid.")
+    source: VerifierSource = Field(description="What is graded: the TaskRun by name, and by uid if it is given.")
     mode: Mode = Field(
         description=(
             "shared: in the run's live sandbox. separate: in a fresh one, from the artifacts that the agent left."
@@ -120,6 +128,11 @@ class VerifierRunSpec(Spec):
 class VerifierRunStatus(Status):
     """How the verification goes, and how it went. Written by the operator only."""
 
+    run_uid: Word | None = Field(
+        default=None,
+        alias="runUID",
+        description="Uid of the TaskRun that spec.source names by its name alone, as it was first found. It stays.",
+    )
     attempts: list[Attempt] = Field(
         default_factory=list,
         description="The verifier's own pod, in mode separate, and how many were tried.",
@@ -147,6 +160,11 @@ class VerifierRun(Resource):
         default_factory=VerifierRunStatus,
         description="How the verification goes, and how it went. Written by the operator only.",
     )
+
+    @property
+    def run_uid(self) -> str | None:
+        """Which TaskRun it grades; None: its name has not been looked up yet."""
+        return self.spec.source.run_ref.uid or self.status.run_uid
 
 
 def spec_digest(spec: Mapping[str, Any]) -> str:

@@ -69,10 +69,10 @@ def verification(verifier: VerifierRun, run: TaskRun | None) -> dict[str, Any]:
     asked = Asked(verifier.metadata.name, verifier.metadata.namespace, source.name, step, verifier.spec.force)
     outcome = OUTCOMES.get(status.phase, "running") if status.phase is not None else "running"
     refused = status.phase is Phase.FAILED and status.failure is not None and status.failure.terminal
-    graded = run if run is not None and run.metadata.uid == source.uid else None
+    graded = run if run is not None and run.metadata.uid == verifier.run_uid else None
     return _of_verification(asked) | {
         "uid": verifier.metadata.uid or None,
-        "run": {"name": source.name, "uid": source.uid, "step": step},
+        "run": {"name": source.name, "uid": verifier.run_uid, "step": step},
         "task_digest": status.admitted.task_digest if status.admitted is not None else None,
         "outcome": "refused" if refused else outcome,
         "phase": status.phase.value if status.phase else None,

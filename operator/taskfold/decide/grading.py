@@ -37,7 +37,7 @@ def close(world: RunWorld, status: TaskRunStatus, outcome: AgentOutcome, agent: 
     before = status.timings.get("agent", 0.0) if status.steps else 0.0
     status = to.timed(status, agent=before + (agent.seconds if agent else 0.0))
     verifier = VerifierStatus(mode=steps.mode(world), name=name)
-    mine = world.verifier is not None and world.verifier.spec.source.run_ref.uid == run.metadata.uid
+    mine = world.verifier is not None and world.verifier.run_uid == run.metadata.uid
     if world.verifier is not None and mine and world.verifier.spec.step == (step.name if step else None):
         named = verifier.model_copy(update={"uid": world.verifier.metadata.uid})
         handed_over = to.moved(status, Phase.VERIFYING, agent=agent_status, verifier=named)

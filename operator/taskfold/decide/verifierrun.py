@@ -44,10 +44,13 @@ def decide(world: VerifierWorld) -> Plan:
     paths = unsupported_fields.unsupported(verifier)
     if paths:
         return verdicts.fail(world, Reason.UNSUPPORTED_FIELD, unsupported_fields.message(paths))
-    if run is None or run.metadata.uid != verifier.spec.source.run_ref.uid:
-        ref = verifier.spec.source.run_ref
-        text = f"there is no TaskRun {ref.name} with uid {ref.uid} in this namespace"
+    meant = verifier.run_uid
+    if run is None or meant not in (None, run.metadata.uid):
+        uid = f" with uid {meant}" if meant is not None else ""
+        text = f"there is no TaskRun {verifier.spec.source.run_ref.name}{uid} in this namespace"
         return verdicts.fail(world, Reason.SOURCE_NOT_FOUND, text)
+    if meant is None:  # before anything is done: another object may have the name by then
+        return Plan(status.model_copy(update={"run_uid": run.metadata.uid}), again=0)
     if not made_for(verifier, run):
         return regrade.admit(world) if status.admitted is None else separate.decide(world)
     if status.admitted is None:

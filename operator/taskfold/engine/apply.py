@@ -200,7 +200,7 @@ class Applier:
         except errors.AlreadyExists:
             created = await self._parts.client.get(api.VERIFIERRUNS, namespace, name)
             owners = created["metadata"].get("ownerReferences") or ()
-            graded = created["spec"]["source"]["runRef"]["uid"]
+            graded = created["spec"]["source"]["runRef"].get("uid")
             uid, step = world.run.metadata.uid, created["spec"].get("step")
             if graded != uid or step != effect.step or all(owner.get("uid") != uid for owner in owners):
                 text = f"a VerifierRun {name} exists and belongs to somebody else; delete it"

@@ -239,7 +239,7 @@ class Observer:
     async def _verifier_of(self, run: TaskRun, name: str) -> VerifierRun | None:
         """The VerifierRun of this run. One of an older run of the same name has a verdict about other work."""
         found = await self._verifier(run.metadata.namespace, name)
-        return found if found is not None and found.spec.source.run_ref.uid == run.metadata.uid else None
+        return found if found is not None and found.run_uid == run.metadata.uid else None
 
     def _departed(self, namespace: str, name: str | None) -> pods.PodView | None:
         seen = self._parts.watch.departed.get((namespace, name)) if name else None

@@ -237,7 +237,12 @@ def _names(obj: Mapping[str, Any]) -> tuple[set[str], set[str]]:
     metadata, status = obj["metadata"], obj.get("status") or {}
     reference = ((obj.get("spec") or {}).get("source") or {}).get("runRef") or {}
     place = (status.get("store") or "").split("/")
-    uids = {metadata["uid"], reference.get("uid"), *(each["uid"] for each in metadata.get("ownerReferences") or ())}
+    uids = {
+        metadata["uid"],
+        reference.get("uid"),
+        status.get("runUID"),
+        *(each["uid"] for each in metadata.get("ownerReferences") or ()),
+    }
     uids |= set(place[2:3])
     return {uid for uid in uids if uid}, set(_DIGEST.findall(json.dumps(status)))
 
