@@ -268,6 +268,7 @@ async def test_no_more_streams_than_are_set(url: str, proxy: Proxy, pairs: dict[
         response.close()
 
 
+@pytest.mark.alone  # it has to be seen within two seconds that his turn is taken
 async def test_a_reader_who_takes_nothing_is_hung_up_on(
     url: str, pairs: dict[str, Pair], proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
