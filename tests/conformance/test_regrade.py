@@ -185,7 +185,7 @@ def test_a_deletion_ends_the_command(place, ran, which: str, tmp_path: Path):
     cluster, namespace = place
     run = f"deleted-{which}"
     ran(run)
-    (tmp_path / "test.sh").write_text("sleep 20\n")
+    (tmp_path / "test.sh").write_text("sleep 60\n")
     name = f"{run}-again"
     words = ("regrade", run, "--tests", str(tmp_path), "--name", name, "--output", "json")
     with started(place, *words) as child:

@@ -15,7 +15,7 @@ from taskfold.contract.task_toml import VerifierMode
 from taskfold.decide import plan as plans
 from taskfold.decide import regrade, verifierrun
 from taskfold.decide import status as to
-from taskfold.decide.world import Admission, Refusal
+from taskfold.decide.world import Admission, PhaseActive, Refusal
 from taskfold.protocol.artifacts import Entry, Manifest, Status
 
 
@@ -40,6 +40,14 @@ def test_it_begins_with_the_kept_artifacts():
     assert status.admitted is not None
     assert status.admitted.task_digest == worlds.TASK_DIGEST
     assert (status.journal, status.warnings) == ([], [])
+
+
+def test_whether_its_run_is_still_there_is_looked_at_soon():
+    """Nobody watches a complete run."""
+    plan = decide(apart.verifying(), phases={apart.VERIFY: PhaseActive(worlds.ago(1), asked=1.0)})
+    assert plan.status is None or plan.status.failure is None
+    assert plan.again is not None
+    assert plan.again <= regrade.RUN_LOOK_SECONDS
 
 
 def test_it_waits_for_a_run_that_is_not_complete():

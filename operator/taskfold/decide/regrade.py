@@ -17,8 +17,14 @@ from taskfold.decide.plan import Note, Plan, StoreSnapshot
 from taskfold.decide.world import Admission, Refusal, VerifierWorld
 
 LOOK_SECONDS = 30.0
+RUN_LOOK_SECONDS = 5.0
 SOURCE_SECONDS = 5.0
 """How soon to look again for what the spec names."""
+
+
+def watched(plan: Plan) -> Plan:
+    """The same plan, looked at again soon: nobody tells that the TaskRun, which was complete, is gone."""
+    return replace(plan, again=RUN_LOOK_SECONDS if plan.again is None else min(plan.again, RUN_LOOK_SECONDS))
 
 
 def admit(world: VerifierWorld) -> Plan:

@@ -52,7 +52,7 @@ def decide(world: VerifierWorld) -> Plan:
     if meant is None:  # before anything is done: another object may have the name by then
         return Plan(status.model_copy(update={"run_uid": run.metadata.uid}), again=0)
     if not made_for(verifier, run):
-        return regrade.admit(world) if status.admitted is None else separate.decide(world)
+        return regrade.admit(world) if status.admitted is None else regrade.watched(separate.decide(world))
     if status.admitted is None:
         return _admit(world)
     if run.status.verifier is None or run.status.verifier.uid != verifier.metadata.uid:
