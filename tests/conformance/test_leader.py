@@ -130,8 +130,6 @@ def test_who_stands_by_is_alive_and_does_nothing(pair: Pair, counter: Counter, n
     standby.ready()
     assert name not in standby.text()
     assert name in leader.text()
-    imported = {who: "/obstore/" in Path(f"/proc/{who.pid}/maps").read_text() for who in (leader, standby)}
-    assert imported == {leader: True, standby: False}, "who stands by has not loaded what the work needs"
-    assert standby.rss() < leader.rss()
+    assert standby.rss() < 0.85 * leader.rss(), "it has not imported what only the work needs"
     assert leader.running
     assert standby.running
