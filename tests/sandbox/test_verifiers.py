@@ -52,7 +52,7 @@ JSON = st.recursive(
 @given(JSON | st.lists(JSON).map(lambda output: response(*output)))
 def test_a_response_of_any_shape_has_a_text(given):
     assert isinstance(final_text(given), str)
-    assert exact_match(given, final_text(given)) == 1.0
+    assert exact_match(given, given if isinstance(given, str) else final_text(given)) == 1.0
     assert numeric_match(given, 1) in (0.0, 1.0)
 
 
