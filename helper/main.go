@@ -30,6 +30,10 @@ const usage = `usage: helper COMMAND
   record                print the identity of this process, also to /dev/termination-log
   copy DIR              copy this program to DIR/helper
   put SOURCE TARGET     copy a file as the user that this runs as
+  probe --canary IP:PORT ... [--dns IP:PORT --name NAME] [--gateway IP:PORT]
+                        end with 0 once no canary can be reached; result as JSON, also to /dev/termination-log
+  canary --port PORT --ready-port PORT [--peers NAME]
+                        be there to be reached
   version               print the version
 `
 
@@ -43,6 +47,7 @@ func main() {
 	commands := map[string]func([]string) error{
 		"init": runInit, "phase": runPhase, "pack": runPack, "unpack": runUnpack, "wait": runWait,
 		"exec": runExec, "shell": runShell, "record": runRecord, "copy": runCopy, "put": runPut, "version": runVersion,
+		"probe": runProbe, "canary": runCanary,
 	}
 	command, known := commands[os.Args[1]]
 	if !known {
