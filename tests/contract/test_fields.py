@@ -21,7 +21,7 @@ def row(path):
         ("environment.gpus", "integer", "unset", "supported"),
         ("environment.healthcheck.retries", "integer", "`3`", "supported"),
         ("environment.os", "`linux`, `windows`", "`linux`", "supported: `linux`; `windows` is refused"),
-        ("agent.allowed_hosts", "array of strings", "unset", "refused"),
+        ("agent.allowed_hosts", "array of strings", "unset", "supported: in the `harbor` dialect"),
         ("verifier.env", "table of strings", "`{}`", "supported"),
         ("verifier.user", "integer or string", "unset", "supported"),
         ("verifier.collect.command", "string", "required", "supported"),

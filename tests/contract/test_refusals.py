@@ -30,10 +30,16 @@ BY_THE_CONTRACT = {
         "verifier.environment.network_mode",
         "restricts the network",
     ),
-    "a restriction on a shared verifier": (
-        'verifier.network_mode = "no-network"',
-        "verifier.network_mode",
+    "allow_internet = false in [verifier.environment]": (
+        'verifier.environment = {docker_image = "a", allow_internet = false}',
+        "verifier.environment.allow_internet",
         "restricts the network",
+    ),
+    "a [verifier]'s restriction, and a step that is verified in the agent's sandbox": (
+        'verifier = {environment_mode = "separate", network_mode = "no-network"}\n'
+        'steps = [{name = "a"}, {name = "b", verifier = {environment_mode = "shared"}}]',
+        "verifier.network_mode",
+        "shares the agent's sandbox",
     ),
     "a restriction on a step's agent": (
         'steps = [{name = "a"}, {name = "b", agent = {network_mode = "no-network"}}]',
@@ -81,14 +87,6 @@ BY_THE_CONTRACT = {
 }
 
 FOR_NOW = {
-    "a restriction on a separate verifier": (
-        'verifier = {environment_mode = "separate", network_mode = "no-network"}',
-        "verifier.network_mode",
-    ),
-    "a restriction on a step's separate verifier": (
-        'steps = [{name = "a", verifier = {environment_mode = "separate", network_mode = "no-network"}}]',
-        "steps[0].verifier.network_mode",
-    ),
     "an artifact of a sidecar": ('artifacts = [{source = "/a", service = "db"}]', "artifacts[0].service"),
     "an artifact of a sidecar after a step": (
         'steps = [{name = "a", artifacts = ["/b", {source = "/a", service = "db"}]}]',
@@ -111,6 +109,7 @@ HARMLESS = (
     "steps = []",
     'verifier.environment_mode = "shared"',
     'verifier.network_mode = "public"',
+    "environment.allowed_hosts = []",
     'agent.network_mode = "public"',
     'environment.network_mode = "public"',
     "environment.allow_internet = true",
@@ -159,18 +158,3 @@ def test_everything_that_is_refused_is_said_at_once_the_contracts_refusals_first
         ("artifacts[0].service", True),
         ("environment.mcp_servers", True),
     ]
-
-
-def test_a_restriction_on_a_shared_verifier_names_both_keys_of_an_allowlist():
-    error = refusal(toml('verifier.network_mode = "allowlist"', 'verifier.allowed_hosts = ["a.b"]'))
-    assert {each.field for each in (error, *error.others)} == {
-        "verifier.network_mode",
-        "verifier.allowed_hosts",
-    }
-
-
-def test_an_allowlist_of_a_separate_verifier_is_refused_under_both_keys():
-    lines = ('verifier = {environment_mode = "separate", network_mode = "allowlist", allowed_hosts = ["a.b"]}',)
-    error = refusal(toml(*lines))
-    found = {(each.field, each.unsupported) for each in (error, *error.others)}
-    assert found == {("verifier.network_mode", True), ("verifier.allowed_hosts", True)}

@@ -14,7 +14,6 @@ from enum import Enum
 class Later(Enum):
     """What has to be there first. Nothing else excuses a sentence."""
 
-    NETWORK = "restricted networks"
     COMPOSE = "Compose tasks"
     DATASETS = "datasets: validate, publish and result rows"
 
@@ -222,11 +221,14 @@ tests/docker-compose.yaml may hold only service main, with image, build and pull
 Tasks that declare artifacts can all be verified separately, by an option
 = tests/conformance/test_separate.py::test_an_operator_may_verify_everything_with_artifacts_separately
 A restriction of the network on any table but [verifier] is refused at load
-= folder-restricts-the-wrong-table
+= folder-restricts-the-wrong-table restricted-agent restricted-verifier-environment restricted-by-the-old-spelling
+= restricted-agent-of-a-step
 Under shared verification one on [verifier] is refused at load
-= folder-restricts-a-shared-verifier
+= folder-restricts-a-shared-verifier restricted-step-that-is-shared restricted-verifier-of-a-shared-run
 A separate verifier's network is restricted, or the episode fails at seed
-= later: NETWORK
+= tests/conformance/test_network.py::test_a_separate_verifier_without_network_reaches_nobody
+= tests/conformance/test_network.py::test_a_separate_verifier_with_an_allowlist_reaches_its_judge_alone
+= tests/conformance/test_network.py::test_without_a_canary_nothing_is_started
 
 # Environment variables and secrets
 A whole value ${VAR} or ${VAR:-default} in [environment].env is read from the host environment

@@ -21,7 +21,8 @@ class Rules:
     single-step verification; else only the two reward files are removed. `through_bash`: `bash /tests/test.sh`; else
     the file is executed itself. `gym_extras`: Python verifiers, reference answers and dataset.toml's [gym].
     `verifier_is_root`: who test.sh runs as when nothing names a user, the image is not on record and `[agent].user`
-    is set; else the image's own user.
+    is set; else the image's own user. `every_table_restricts`: [environment], [agent] and [verifier.environment] may
+    restrict the network too; else only the [verifier] table of a separate verifier.
     """
 
     unrewarded: Effect
@@ -31,6 +32,7 @@ class Rules:
     through_bash: bool
     gym_extras: bool
     verifier_is_root: bool
+    every_table_restricts: bool
 
 
 GYM = Rules(
@@ -41,6 +43,7 @@ GYM = Rules(
     through_bash=True,
     gym_extras=True,
     verifier_is_root=True,
+    every_table_restricts=False,
 )
 HARBOR = Rules(
     unrewarded=Effect.MASKED,
@@ -50,6 +53,7 @@ HARBOR = Rules(
     through_bash=False,
     gym_extras=False,
     verifier_is_root=False,
+    every_table_restricts=True,
 )
 
 RULES = {"gym": GYM, "harbor": HARBOR}

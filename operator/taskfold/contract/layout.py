@@ -19,6 +19,8 @@ MAX_INSTRUCTION_BYTES = 2**20
 """It is sent as one message, and stored with every transcript."""
 COMPOSE = "environment/docker-compose.yaml"
 SETUP = "workdir/setup.sh"
+NETWORK = ("network_mode", "allowed_hosts")
+"""Keys that say one thing together."""
 
 
 def instruction(source: folder.Folder, paths: Sequence[str], path: str = INSTRUCTION) -> str:
@@ -90,9 +92,10 @@ def steps(
 def with_fallbacks(step: StepTable, config: TaskToml) -> StepTable:
     """The step's tables, completed from the task's.
 
-    [agent] fills every key that the step leaves unset. [verifier] fills `user`, the mode and its environment, and
-    the variables that the step does not set itself; never its limit, whose default is a step's own. A step's mode wins
-    over the environment that it has or inherits: with shared verification there is none.
+    [agent] fills every key that the step leaves unset. [verifier] fills `user`, the mode, its environment, its network,
+    and the variables that the step does not set itself; never its limit, whose default is a step's own. A step's mode
+    wins over the environment that it has or inherits: with shared verification there is none. A network is filled as a
+    whole: the hosts of one table are never those of another's mode.
     """
     verifier = _verifier(step.verifier, config.verifier)
     return step.model_copy(update={"agent": _agent(step.agent, config.agent), "verifier": verifier})
@@ -149,8 +152,8 @@ def _without_test(paths: Sequence[str], below: str) -> Iterator[TaskError]:
 
 
 def _agent(step: StepAgentTable, task: AgentTable) -> StepAgentTable:
-    unset = [name for name in AgentTable.model_fields if getattr(step, name) is None]
-    return step.model_copy(update={name: getattr(task, name) for name in unset})
+    unset = [name for name in AgentTable.model_fields if getattr(step, name) is None and name not in NETWORK]
+    return step.model_copy(update={name: getattr(task, name) for name in unset} | _network(step, task))
 
 
 def _verifier(step: VerifierTable, task: VerifierTable) -> VerifierTable:
@@ -161,4 +164,9 @@ def _verifier(step: VerifierTable, task: VerifierTable) -> VerifierTable:
         update["environment_mode"] = task.environment_mode
     if step.environment is None and step.environment_mode is not VerifierMode.SHARED:
         update["environment"] = task.environment
-    return step.model_copy(update=update)
+    return step.model_copy(update=update | _network(step, task))
+
+
+def _network(step: AgentTable | VerifierTable, task: AgentTable | VerifierTable) -> dict[str, object]:
+    """What the task forbids no step allows by silence, not a shared one's verifier either."""
+    return {name: getattr(task, name) for name in NETWORK} if step.network_mode is None else {}

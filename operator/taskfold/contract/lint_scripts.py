@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from taskfold.contract.lint_subject import Advice, Rule, Subject
 
-_INSTALLS = re.compile(
+INSTALLS = re.compile(
     r"\b(?:apt-get|apt|apk|dnf|yum|microdnf|zypper|conda|mamba|gem|brew)\s+(?:-\S+\s+)*(?:install|add)\b"
     r"|\b(?:pip3?|uv\s+pip|python3?\s+-m\s+pip)\s+install\b"
     r"|\b(?:npm|pnpm|yarn)\s+(?:install|ci|add|i)\b"
@@ -32,13 +32,18 @@ def scripts(subject: Subject) -> Iterator[Advice]:
             yield Advice(Rule.CRLF, path, message, broken)
         if not path.endswith("tests/test.sh"):
             continue
-        for number, line in enumerate(lines, 1):
-            found = None if _COMMENT.match(line) else _INSTALLS.search(line)
+        for number, line in commands(text):
+            found = INSTALLS.search(line)
             if found is not None:
                 message = f"`{found[0].strip()}`: packages are installed at every verification"
                 remedy = "Put them into the image; then tests need no network and always grade with the same versions."
                 yield Advice(Rule.INSTALLS_AT_RUN_TIME, path, f"{message}. {remedy}", number)
                 break
+
+
+def commands(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a script that are no comments, with their numbers from 1."""
+    return ((number, line) for number, line in enumerate(text.split("\n"), 1) if not _COMMENT.match(line))
 
 
 def rewards(subject: Subject) -> Iterator[Advice]:

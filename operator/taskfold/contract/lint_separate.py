@@ -7,17 +7,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from taskfold.contract import artifact_paths, artifacts, separate, toml_file
+from taskfold.contract import artifact_paths, artifacts, lint_scripts, separate, toml_file
 from taskfold.contract.lint_subject import Advice, Rule, Subject
 from taskfold.contract.task import Artifact, Grader
 from taskfold.contract.task_toml import StepTable, VerifierMode
 
 LOGS_AGENT = "/logs/agent"
-_DOWNLOAD = re.compile(
+DOWNLOAD = re.compile(
     r"\b(?:curl|wget)\b[^\n]{0,500}?\b(?:https?|ftp)://(?!localhost\b|127\.|0\.0\.0\.0|\[::1\])[^\s\"';|]+"
     r"|\bgit\s+clone\b[^\n]{0,500}?(?:\b(?:https?|ssh|git)://|\bgit@)[^\s\"';|]+"
 )
-_COMMENT = re.compile(r"^\s*#")
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,8 @@ def sources(subject: Subject) -> Iterator[Advice]:
 def downloads(subject: Subject) -> Iterator[Advice]:
     """Tests that fetch something at every verification."""
     for path in _scripts(subject):
-        for number, line in enumerate((subject.text(path) or "").split("\n"), 1):
-            found = None if _COMMENT.match(line) else _DOWNLOAD.search(line)
+        for number, line in lint_scripts.commands(subject.text(path) or ""):
+            found = DOWNLOAD.search(line)
             if found is not None:
                 message = f"`{found[0].strip()}`: is fetched at every verification"
                 remedy = "Put it into the verifier's image or into tests/: then it is the same every time, offline too."

@@ -28,6 +28,9 @@ class Rule(StrEnum):
     TESTS_IN_IMAGE = "tests-in-image"
     INSTALLS_AT_RUN_TIME = "installs-at-run-time"
     DOWNLOADS_AT_RUN_TIME = "downloads-at-run-time"
+    CUT_OFF = "cut-off"
+    ALLOWS_THE_CLUSTER = "allows-the-cluster"
+    ALLOWS_NO_NAME = "allows-no-name"
     RUN_AT_SEED = "run-at-seed"
     IMAGE_TAG = "image-tag"
     NO_REWARD_PATH = "no-reward-path"
@@ -76,6 +79,16 @@ SENTENCES: dict[Rule, str] = {
         "The test.sh of a separate verification fetches something from elsewhere with curl, wget or git clone, which "
         "may be another one tomorrow, or not there."
     ),
+    Rule.CUT_OFF: (
+        "The test.sh of a restricted verifier installs or fetches something that its network does not allow: anything "
+        "if there is none; from a host that is not in the list; or from a name in it by another way than HTTP on port "
+        "80 and TLS on ports 443 and 8443."
+    ),
+    Rule.ALLOWS_THE_CLUSTER: (
+        "A list of hosts has an address or a block that takes in private, shared, loopback or link-local addresses, as "
+        "clusters have them for pods and nodes: some networks let it reach those, others never do."
+    ),
+    Rule.ALLOWS_NO_NAME: "A list of hosts has addresses alone: no name is found under it.",
     Rule.RUN_AT_SEED: (
         "The Dockerfile's RUN lines run at the start of every run, in its limits and under its network "
         "restriction; `security.profile: restricted` refuses them."

@@ -23,6 +23,7 @@ from taskfold.contract import (
     layout,
     overrides,
     refusals,
+    restrictions,
     separate,
     shape,
     task_data,
@@ -102,12 +103,12 @@ def check(source: folder.Folder, *, task_id: str, name: str = "", terms: Terms =
     places = [each for each in found if each is not None]
     data = attempt(lambda: _data(source, paths)) or task_data.NONE
     if document is not None and config is not None:
-        problems.extend(_refused(config, document, settings, name or task_id))
+        problems.extend(_refused(config, document, settings, name or task_id, terms.rules))
     problems.extend(layout.refused(paths))
     ignored = document.warnings if document is not None else ()
     warnings = [*ignored, *warnings, *data.warnings, *layout.unused(paths, config)]
     warnings += dict.fromkeys(warning for place in places for warning in place.warnings)
-    warnings += artifacts.warnings(config) if config is not None else ()
+    warnings += (*artifacts.warnings(config), *restrictions.warnings(config)) if config is not None else ()
     problems.sort(key=lambda problem: problem.unsupported)
     if problems or config is None or image is None or text is None or grader is None or steps is None:
         return Findings(None, tuple(problems), tuple(warnings))
@@ -124,6 +125,7 @@ def check(source: folder.Folder, *, task_id: str, name: str = "", terms: Terms =
         steps=tuple(map(functools.partial(_complete, config), steps, places)),
         artifacts=artifacts.of_task(config),
         separate=places[0].separate if not steps else None,
+        network=restrictions.of_agent(config),
     )
     return Findings(task, (), task.warnings)
 
@@ -163,10 +165,10 @@ def _config(document: toml_file.Document, settings: dataset.Settings, terms: Ter
 
 
 def _refused(
-    config: TaskToml, document: toml_file.Document, settings: dataset.Settings, name: str
+    config: TaskToml, document: toml_file.Document, settings: dataset.Settings, name: str, rules: dialect.Rules
 ) -> Iterator[TaskError]:
     found = (
-        *refusals.of_contract(config, document.written),
+        *refusals.of_contract(config, document.written, rules),
         *artifacts.refused(config),
         *refusals.not_yet(config),
     )

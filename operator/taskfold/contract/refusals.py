@@ -10,26 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from taskfold.contract import dataset, layout, separate, shape, users
+from taskfold.contract import dataset, dialect, restrictions, separate, shape, users
 from taskfold.contract.errors import TaskError
-from taskfold.contract.network import NetworkMode
 from taskfold.contract.tables import EnvironmentTable, Os, Table
-from taskfold.contract.task_toml import AgentTable, TaskToml, VerifierMode, VerifierTable
+from taskfold.contract.task_toml import TaskToml, VerifierMode, VerifierTable
 from taskfold.contract.toml_file import FILE
 from taskfold.contract.values import Status
 
 
-def of_contract(config: TaskToml, written: dict[str, Any]) -> Iterator[TaskError]:
-    """What the contract itself, or a Kubernetes cluster, refuses."""
+def of_contract(config: TaskToml, written: dict[str, Any], rules: dialect.Rules) -> Iterator[TaskError]:
+    """What the contract itself, or a Kubernetes cluster, refuses. `written`: task.toml as it is."""
     environments: list[tuple[shape.Location, EnvironmentTable]] = [(("environment",), config.environment)]
     environments += _verifiers_environments(config)
-    restricted: list[tuple[shape.Location, EnvironmentTable | AgentTable]] = [*environments]
-    restricted.append((("agent",), config.agent))
-    restricted += [(("steps", index, "agent"), step.agent) for index, step in enumerate(config.steps or ())]
-    for location, table in restricted:
-        if table.network_mode not in (None, NetworkMode.PUBLIC):
-            yield _restriction(location, table.network_mode, written)
-    yield from _shared_restrictions(config)
+    yield from restrictions.refused(config, written, rules)
     for location, environment in environments:
         if environment.os is Os.WINDOWS:
             yield TaskError(
@@ -51,31 +44,6 @@ def _verifiers_environments(config: TaskToml) -> Iterator[tuple[shape.Location, 
             yield ("steps", index, "verifier", "environment"), step.verifier.environment
 
 
-def _verifiers(config: TaskToml) -> Iterator[tuple[shape.Location, VerifierTable]]:
-    """The [verifier] of the task, and of its steps with their fallbacks."""
-    yield ("verifier",), config.verifier
-    for index, step in enumerate(config.steps or ()):
-        yield ("steps", index, "verifier"), layout.with_fallbacks(step, config).verifier
-
-
-def _restricted_verifiers(config: TaskToml, mode: VerifierMode) -> Iterator[tuple[shape.Location, NetworkMode]]:
-    for location, verifier in _verifiers(config):
-        if verifier.network_mode not in (None, NetworkMode.PUBLIC) and verifier.mode is mode:
-            yield (*location, "network_mode"), verifier.network_mode
-
-
-def _shared_restrictions(config: TaskToml) -> Iterator[TaskError]:
-    """A shared verifier has the agent's network."""
-    for location, mode in _restricted_verifiers(config, VerifierMode.SHARED):
-        yield TaskError(
-            "restricts the network of a verifier that shares the agent's sandbox",
-            file=FILE,
-            field=shape.dotted(location),
-            value=mode,
-            remedy="Remove the key; only a separate verifier may be restricted.",
-        )
-
-
 def of_inputs(config: TaskToml, inputs: tuple[str, ...], name: str) -> Iterator[TaskError]:
     """Sidecar inputs are read where they were written: in the agent's sandbox."""
     if inputs and any(each.verifier.mode is VerifierMode.SEPARATE for each in separate.verifications(config)):
@@ -90,8 +58,6 @@ def of_inputs(config: TaskToml, inputs: tuple[str, ...], name: str) -> Iterator[
 def not_yet(config: TaskToml) -> Iterator[TaskError]:
     """What later releases do; `unsupported` is set on each."""
     yield from _noted(config, ())
-    for location, mode in _restricted_verifiers(config, VerifierMode.SEPARATE):
-        yield _unsupported("a network restriction on the verifier", location, mode, "remove the key")
     yield from _verifier_not_yet(config.verifier, ("verifier",))
     for index, step in enumerate(config.steps or ()):
         yield from _verifier_not_yet(step.verifier, ("steps", index, "verifier"))
@@ -145,20 +111,6 @@ def _groups(config: TaskToml) -> Iterator[TaskError]:
                 value=user,
                 remedy="Name the user alone; its groups come from the image's /etc/group.",
             )
-
-
-def _restriction(location: shape.Location, mode: NetworkMode | None, written: dict[str, Any]) -> TaskError:
-    table: Any = written
-    for part in location:
-        table = table[part]
-    old = "network_mode" not in table and "allow_internet" in table
-    return TaskError(
-        "restricts the network, which only the [verifier] table of a separate verifier may do",
-        file=FILE,
-        field=shape.dotted((*location, "allow_internet" if old else "network_mode")),
-        value=table["allow_internet"] if old else mode,
-        remedy='Remove it, or write "public".' if not old else "Remove it.",
-    )
 
 
 def _unsupported(feature: str, location: shape.Location, value: object, remedy: str) -> TaskError:

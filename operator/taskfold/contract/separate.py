@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from taskfold.contract import dockerfile, folder, layout, separate_compose, shape
+from taskfold.contract import dockerfile, folder, layout, restrictions, separate_compose, shape
 from taskfold.contract.errors import TaskError
 from taskfold.contract.tables import EnvironmentTable
 from taskfold.contract.task import ImageSource, Separate, Task
@@ -102,7 +102,7 @@ def sandbox(task: Task) -> Task:
         update["healthcheck"] = None
     environment = task.separate.environment.model_copy(update=update)
     config = task.config.model_copy(update={"environment": environment})
-    return replace(task, config=config, image=task.separate.image, inputs=())
+    return replace(task, config=config, image=task.separate.image, inputs=(), network=task.separate.network)
 
 
 def _resolve(
@@ -129,7 +129,9 @@ def _resolve(
         first, *others = problems
         first.others = tuple(others)
         raise first
-    return Found(Separate(chosen, own if own is not None else config.environment, own is not None), tuple(warnings))
+    environment = own if own is not None else config.environment
+    reach = restrictions.of_verifier(place.verifier, environment)
+    return Found(Separate(chosen, environment, own is not None, reach), tuple(warnings))
 
 
 def _image(place: Place, config: TaskToml, image: ImageSource | None) -> ImageSource | None:

@@ -111,8 +111,17 @@ class McpServerTable(Table):
         return self
 
 
-AllowedHosts = Annotated[tuple[Annotated[str, AfterValidator(network.allowed_host)], ...], values.ARRAY]
+AllowedHosts = Annotated[
+    tuple[Annotated[str, AfterValidator(network.allowed_host)], ...],
+    values.ARRAY,
+    AfterValidator(network.allowed_hosts),
+]
 Mode = Annotated[NetworkMode, values.one_of(NetworkMode)]
+HOSTS = "What an `allowlist` allows: host names, `*.` before one for all below it, addresses, CIDR blocks."
+ONLY_NETWORK, ONLY_HOSTS = "`public`; a restriction in the `harbor` dialect", "in the `harbor` dialect"
+"""Of all tables but the verifier's own."""
+WRITE_NETWORK = 'Write "public", "no-network" or "allowlist".'
+WRITE_HOSTS = 'Write a list like ["api.example.com", "*.example.org", "192.0.2.0/24"].'
 
 
 class EnvironmentTable(Table):
@@ -193,13 +202,11 @@ class EnvironmentTable(Table):
         Mode,
         Key(
             "Network of the sandbox.",
-            'Write "public".',
-            only="`public`; a restriction on this table is refused",
+            WRITE_NETWORK,
+            only=ONLY_NETWORK,
         ),
     ] = NetworkMode.PUBLIC
-    allowed_hosts: Annotated[AllowedHosts | None, Key("Hosts, for `allowlist`.", "Remove the key.", Status.REFUSED)] = (
-        None
-    )
+    allowed_hosts: Annotated[AllowedHosts | None, Key(HOSTS, WRITE_HOSTS, only=ONLY_HOSTS)] = None
 
     @model_validator(mode="before")
     @classmethod

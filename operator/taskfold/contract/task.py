@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from taskfold.contract import dockerfile
+from taskfold.contract.network import PUBLIC, Network
 from taskfold.contract.tables import EnvironmentTable
 from taskfold.contract.task_toml import StepTable, TaskToml
 
@@ -66,11 +67,13 @@ class Separate:
     """The sandbox of a separate verifier (seed "Shared and separate verification").
 
     `environment`: whose env, workdir and resources it has. `own`: that is [verifier.environment], not [environment].
+    `network`: what it may reach.
     """
 
     image: ImageSource
     environment: EnvironmentTable
     own: bool
+    network: Network = PUBLIC
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,8 @@ class Task:
     overrides and multipliers applied. `data`: task_data.json, None without one. `inputs`: sidecar inputs that the
     dataset declares. `steps`: the turns of a multi-step task, in order. `step`: this is not the whole task but one turn
     of it (`steps.turn`). `artifacts`: in order, `/logs/artifacts` first unless it is declared. `separate`: where the
-    verifier works, None in shared mode; of a multi-step task that of its steps counts.
+    verifier works, None in shared mode; of a multi-step task that of its steps counts. `network`: what the sandbox may
+    reach, in every step the same.
     """
 
     id: str
@@ -117,6 +121,7 @@ class Task:
     step: Step | None = None
     artifacts: tuple[Artifact, ...] = ()
     separate: Separate | None = None
+    network: Network = PUBLIC
 
     @property
     def has_solution(self) -> bool:

@@ -16,6 +16,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from taskfold.contract import network, spellings, values
 from taskfold.contract.tables import (
+    HOSTS,
+    ONLY_HOSTS,
+    ONLY_NETWORK,
+    WRITE_HOSTS,
+    WRITE_NETWORK,
     AllowedHosts,
     ArtifactTable,
     EnvironmentTable,
@@ -87,9 +92,13 @@ class AgentTable(Table):
     ] = None
     network_mode: Annotated[
         Mode | None,
-        Key("Network of the agent.", 'Write "public".', only="`public`; a restriction here is refused"),
+        Key(
+            "Network of the agent's sandbox; unset, as [environment] says.",
+            WRITE_NETWORK,
+            only=ONLY_NETWORK,
+        ),
     ] = None
-    allowed_hosts: Annotated[AllowedHosts | None, Key("Hosts.", "Remove the key.", Status.REFUSED)] = None
+    allowed_hosts: Annotated[AllowedHosts | None, Key(HOSTS, WRITE_HOSTS, only=ONLY_HOSTS)] = None
 
     @model_validator(mode="after")
     def _policy(self) -> Self:
@@ -142,20 +151,11 @@ class VerifierTable(Table):
     network_mode: Annotated[
         Mode | None,
         Key(
-            "Network of a separate verifier.",
-            "Remove the key.",
-            only="`public`; a restriction is refused for now",
+            "Network of a separate verifier's sandbox; unset, as its environment says.",
+            WRITE_NETWORK,
         ),
     ] = None
-    allowed_hosts: Annotated[
-        AllowedHosts | None,
-        Key(
-            "Hosts, for `allowlist`.",
-            "Remove the key.",
-            Status.NOT_YET,
-            "a network restriction on the verifier",
-        ),
-    ] = None
+    allowed_hosts: Annotated[AllowedHosts | None, Key(HOSTS, WRITE_HOSTS)] = None
     collect: Annotated[
         tuple[CollectTable, ...], values.ARRAY, Key("Hooks that run before verification, best effort.")
     ] = ()
@@ -218,7 +218,10 @@ class StepTable(Table):
     agent: Annotated[StepAgentTable, Key("As [agent]; unset keys fall back to it.")] = StepAgentTable()
     verifier: Annotated[
         VerifierTable,
-        Key("As [verifier]. `user`, the mode and its environment fall back, `env` is added to; the limit is its own."),
+        Key(
+            "As [verifier]. `user`, the mode, its environment and its network fall back, `env` is added to; the limit "
+            "is its own."
+        ),
     ] = VerifierTable()
     min_reward: Annotated[
         float | dict[str, float] | None,

@@ -30,7 +30,6 @@ class Status(StrEnum):
 
     SUPPORTED = "supported"
     NOT_YET = "refused for now"  # "not supported yet", unless unset, empty or 0
-    REFUSED = "refused"  # the contract, or Kubernetes, has no meaning for it
     RECORDED = "read, without effect"
 
 
