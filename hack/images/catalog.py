@@ -19,6 +19,7 @@ SUITE = "trixie"
 PACKAGES = ("python3", "ca-certificates")
 PYTHON = "docker.io/library/python:3.13-slim"
 DEBIAN = "docker.io/library/debian:trixie-slim"
+HAPROXY = "docker.io/library/haproxy:3.0"
 TEST = "docker.io/taskfold-test"
 
 # Left out of the root file system: what the kubelet provides, what belongs to the machine it
@@ -129,7 +130,7 @@ def python(cache: Path) -> image.Image:
     """The stand-in for python:3.13-slim, made by mmdebstrap from the machine's own package sources."""
     links = [layers.Link(f"usr/local/bin/{name}", "/usr/bin/python3") for name in ("python", "python3", "python3.13")]
     key = image.key_of(1, SUITE, PACKAGES, _LEFT_OUT, links)
-    root = image.ensure(cache, "root", key, _root_file_system)
+    root = image.ensure(cache, "root", key, _root_file_system(PACKAGES))
     return image.ensure(
         cache, "python", image.key_of(root.digest, links, PYTHON_CONFIG), _layer(links, PYTHON_CONFIG), root
     )
@@ -140,6 +141,14 @@ def debian(cache: Path) -> image.Image:
     base = python(cache)
     config = {"Env": [_SHELL_PATH], "Cmd": ["bash"]}
     return image.ensure(cache, "debian", image.key_of(base.digest, config), _layer([], config), base)
+
+
+def haproxy(cache: Path) -> image.Image:
+    """The stand-in for haproxy:3.0: Debian's own, without the entry point that upstream's has."""
+    config = {"Env": [_SHELL_PATH], "User": "99:99", "Cmd": ["haproxy", "-db", "-f", "/etc/haproxy/haproxy.cfg"]}
+    key = image.key_of(1, SUITE, "haproxy", _LEFT_OUT)
+    root = image.ensure(cache, "haproxy-root", key, _root_file_system(("haproxy",)))
+    return image.ensure(cache, "haproxy", image.key_of(root.digest, config), _layer([], config), root)
 
 
 def derived(cache: Path, name: str) -> image.Image:
@@ -160,16 +169,19 @@ def _layer(entries: list[Any], config: dict[str, Any]) -> image.Recipe:
     return recipe
 
 
-def _root_file_system(work: Path) -> tuple[layers.Layer, Path, dict[str, Any]]:
-    print(f"making the root file system of Debian {SUITE} (about 20 s) …", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        archive = Path(folder) / "root.tar"
-        command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
-        done = subprocess.run([*command, SUITE, str(archive)], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise image.ImageError(f"mmdebstrap failed:\n{done.stderr.strip()[-1500:]}")
-        file = work / "layer.tar.gz"
-        return layers.from_root_file_system(file, archive, _wanted), file, {}
+def _root_file_system(packages: tuple[str, ...]) -> image.Recipe:
+    def recipe(work: Path) -> tuple[layers.Layer, Path, dict[str, Any]]:
+        print(f"making a root file system of Debian {SUITE} with {', '.join(packages)} (about 20 s) …", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            archive = Path(folder) / "root.tar"
+            command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(packages)}"]
+            done = subprocess.run([*command, SUITE, str(archive)], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise image.ImageError(f"mmdebstrap failed:\n{done.stderr.strip()[-1500:]}")
+            file = work / "layer.tar.gz"
+            return layers.from_root_file_system(file, archive, _wanted), file, {}
+
+    return recipe
 
 
 def _wanted(member: tarfile.TarInfo) -> bool:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hack.cluster import programs, settings
+from hack.cluster import addons, programs, settings
 from hack.cluster.settings import ClusterError, Settings
 from hack.images import catalog, image, product, python38, registry, system
 
@@ -28,6 +28,8 @@ def known(cache: Path) -> dict[str, tuple[list[str], Callable[[], image.Image]]]
         **{name: ([f"{test}/{name}:1"], derived(name)) for name in catalog.DERIVED},
         "no-shell": ([f"{test}/no-shell:1"], no_shell),
         PYTHON38: ([f"{test}/python3.8:1"], lambda: python38.make(cache)),
+        "coredns": ([addons.DNS_IMAGE], lambda: system.images(cache, programs.ensure(cache))["coredns"]),
+        "haproxy": ([catalog.HAPROXY], lambda: catalog.haproxy(cache)),
         "helper": ([f"{product.HELPER}:{product.version()}"], lambda: product.helper(cache)),
         "operator": ([f"{product.OPERATOR}:{product.version()}"], lambda: product.operator(cache)),
     }

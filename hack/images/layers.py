@@ -22,13 +22,14 @@ class Layer:
 
 @dataclass(frozen=True)
 class File:
-    """A regular file of a layer; parents are made as needed."""
+    """A regular file of a layer; parents are made as needed. `capability`: of the file, as the kernel keeps it."""
 
     path: str
     content: bytes | Path
     mode: int = 0o644
     owner: int = 0
     group: int = 0
+    capability: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -142,8 +143,11 @@ def _add(tar: tarfile.TarFile, entry: Entry) -> None:
     member = tarfile.TarInfo(entry.path.strip("/"))
     member.mtime = 0
     match entry:
-        case File(_, content, mode, owner, group):
+        case File(_, content, mode, owner, group, capability):
             member.mode, member.uid, member.gid = mode, owner, group
+            if capability:
+                value = capability.decode("utf-8", "surrogateescape")
+                member.pax_headers = {"SCHILY.xattr.security.capability": value}
             if isinstance(content, Path):
                 member.size = content.stat().st_size
                 with content.open("rb") as file:

@@ -38,7 +38,7 @@ SUPPORTED = {
     "verifier": {"mode": "separate", "timeoutSeconds": 1, "env": [{"name": "A", "value": "b"}]},
     "environmentFrom": [{"configMapRef": {"name": "c"}}],
     "secretsFrom": [{"name": "s"}],
-    "network": {},
+    "network": {"agent": RESTRICTION},
     "dialect": "gym",
     "multipliers": {"timeout": 2, "resource": 0.5},
     "pod": {"nodeSelector": {"a": "b"}},
@@ -71,7 +71,6 @@ def test_supported_agents(agent):
         ("spec.task.oci", {"task": {"oci": {"reference": "r/t"}}}),
         ("spec.task.git", {"task": {"git": {"url": "https://a/b", "ref": "main"}}}),
         ("spec.agent.profile", {"agent": {"profile": {"name": "p"}}}),
-        ("spec.network.agent", {"network": {"agent": RESTRICTION}}),
         ("spec.mcpGrants", {"mcpGrants": "none"}),
         ("spec.composeOverlay", {"composeOverlay": {"name": "c", "keys": ["k"]}}),
     ],
@@ -95,7 +94,12 @@ def test_verifier_run_of_a_task_run():
 def test_verifier_run_of_its_own(tests):
     """One that grades a complete run again."""
     security = {"profile": "userns"}
-    assert unsupported(verifier_run(False, mode="separate", tests=tests, security=security, force=True)) == []
+    assert (
+        unsupported(
+            verifier_run(False, mode="separate", tests=tests, security=security, force=True, network=RESTRICTION)
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,7 +108,6 @@ def test_verifier_run_of_its_own(tests):
         ("spec.tests.archive", {"tests": {"archive": {"url": "https://a/b", "sha256": "0" * 64}}}),
         ("spec.tests.oci", {"tests": {"oci": {"reference": "r/t"}}}),
         ("spec.tests.git", {"tests": {"git": {"url": "https://a/b", "ref": "main"}}}),
-        ("spec.network", {"network": RESTRICTION}),
     ],
 )
 def test_verifier_run_not_supported_yet(path, spec):

@@ -16,10 +16,13 @@ from tests.decide import worlds
 from taskfold.api.settings import Settings
 from taskfold.api.taskrun import SecurityProfile
 from taskfold.build import pod
+from taskfold.build.restriction import Restriction
 from taskfold.contract.dockerfile import ImageConfig
 from taskfold.contract.images import RecordedImage
+from taskfold.contract.network import NO_NETWORK, Network, NetworkMode
 
 GOLDENS = Path(__file__).parent / "goldens"
+ALLOWLIST = Network(NetworkMode.ALLOWLIST, ("*.example.test", "192.0.2.0/24", "allowed.test"))
 DIGEST = "sha256:" + "9" * 64
 PLAN = pod.PodPlan("fix-bug-1-1", 1, record=False, image_volumes=True, limit_seconds=29_400.5)
 OPTIONS = {
@@ -85,6 +88,12 @@ def made(plan=PLAN, *, task=worlds.TASK, recorded=None, settings=None, **spec):
     return pod.manifest(run, task, settings or Settings(), plan, recorded)
 
 
+def restriction(network, gateway=""):
+    """Of the run's network. `gateway`: its address."""
+    owner = {"apiVersion": "taskfold.dev/v1alpha1", "kind": "TaskRun", "name": "fix-bug", "uid": "uid-run"}
+    return Restriction(network, owner, {"uid-2": "10.244.1.9", "uid-1": "fd00::9"}, gateway)
+
+
 VARIANTS = {
     "plain": made(),
     "record": made(pod.PodPlan("fix-bug-1-1", 1, record=True, image_volumes=True, limit_seconds=1)),
@@ -95,6 +104,8 @@ VARIANTS = {
     "userns": made(confined(SecurityProfile.USERNS, record=True)),
     "restricted": made(confined(SecurityProfile.RESTRICTED, 1000, record=True), security=RESTRICTED),
     "restricted-image-user": made(confined(SecurityProfile.RESTRICTED, record=True), agent={"oracle": {}}),
+    "no-network": made(dataclasses.replace(PLAN, record=True, restriction=restriction(NO_NETWORK))),
+    "allowlist": made(dataclasses.replace(PLAN, image_volumes=False, restriction=restriction(ALLOWLIST, "10.96.1.2"))),
     "accelerators": made(task=ACCELERATED, multipliers={"resource": 2}, pod=ACCELERATED_OPTIONS),
 }
 

@@ -2,11 +2,12 @@
 
 import gzip
 import hashlib
+import struct
 import tarfile
 from pathlib import Path
 
 import pytest
-from hack.images import image, layers, registry
+from hack.images import image, layers, registry, system
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,14 @@ def test_a_layer_has_what_was_asked_for(tmp_path: Path) -> None:
     ]
     assert (config.mode, config.uid, config.gid, config.mtime) == (0o600, 5, 6, 0)
     assert (home.mode, home.uid, home.gid) == (0o700, 7, 8)
+
+
+def test_a_file_of_a_layer_may_have_a_capability(tmp_path: Path) -> None:
+    entry = layers.File("coredns", b"", 0o755, capability=system.BIND_LOW_PORTS)
+    layers.from_entries(tmp_path / "l", [entry])
+    with tarfile.open(tmp_path / "l") as tar:
+        found = tar.getmember("coredns").pax_headers["SCHILY.xattr.security.capability"].encode()
+    assert struct.unpack("<5I", found) == (0x02000001, 1 << 10, 0, 0, 0)  # revision 2, effective; bit 10
 
 
 def test_equal_content_has_equal_digests_which_are_those_of_the_bytes(tmp_path: Path) -> None:

@@ -10,6 +10,12 @@ ROLE = "taskfold.dev/role"
 PROTOCOL = "taskfold.dev/protocol"
 TASK_DIGEST = "taskfold.dev/task-digest"
 USABLE = "taskfold.dev/usable"
+NETWORK = "taskfold.dev/network"
+"""How a restricted pod, or a gateway, is connected. Pods with it are left out of the policy for all others."""
+NETWORK_OF = "taskfold.dev/network-of"
+"""Of a restricted pod and its gateway: the uid of the TaskRun or VerifierRun whose restriction it is."""
+CANARIES = "taskfold.dev/canaries"
+"""Annotation of a restricted pod: the uids of the canaries that its probe tries, separated by commas."""
 
 MAX_LABEL = 63
 _PLAIN = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -43,6 +49,21 @@ def verifier(run: str, attempt: int, step: str | None = None, number: int = 0) -
 def verifier_pod(verifier: str, try_number: int) -> str:
     """The own sandbox of a separate verification, of one try."""
     return f"{verifier}-{try_number}"
+
+
+def network(owner_uid: str) -> str:
+    """The NetworkPolicy of this TaskRun's or VerifierRun's restricted pods."""
+    return f"network-{owner_uid}"
+
+
+def gateway(owner_uid: str) -> str:
+    """Service and policy of the gateway of this TaskRun's or VerifierRun's pod: a DNS label, as a Service's must be."""
+    return f"gateway-{owner_uid}"
+
+
+def gateway_pod(owner_uid: str, number: int) -> str:
+    """Its `number`th pod: one that is lost is followed by another behind the same Service."""
+    return f"{gateway(owner_uid)}-{number}"
 
 
 WAITER = "wait-"

@@ -99,6 +99,13 @@ class Reason(StrEnum):
     VERIFIER_RUN_DELETED = "VerifierRunDeleted"
     AGENT_NOT_STOPPED = "AgentNotStopped"
 
+    NETWORK_ENFORCED = "NetworkEnforced"
+    CANARY_UNAVAILABLE = "CanaryUnavailable"
+    NETWORK_POLICY_CONFLICT = "NetworkPolicyConflict"
+    NETWORK_NOT_ENFORCED = "NetworkNotEnforced"
+    GATEWAY_UNAVAILABLE = "GatewayUnavailable"
+    NETWORK_WIDENED = "NetworkWidened"
+
     TRANSFER_FAILED = "TransferFailed"
     STORE_UNAVAILABLE = "StoreUnavailable"
     COLLECT_FAILED = "CollectFailed"
@@ -258,6 +265,22 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.VERIFIER_RUN_DELETED: Meaning("Somebody deleted the VerifierRun before it had a verdict."),
     Reason.AGENT_NOT_STOPPED: Meaning(
         "Nothing proved within the limit that the agent's containers had ended; its artifacts are kept."
+    ),
+    # The network restriction.
+    Reason.NETWORK_ENFORCED: _normal("The restriction was proven to be in force before anything untrusted ran."),
+    Reason.CANARY_UNAVAILABLE: Meaning(
+        "No canary is ready, so that nothing could prove a network restriction; the run waits, for a limited time."
+    ),
+    Reason.NETWORK_POLICY_CONFLICT: Meaning(
+        "Another NetworkPolicy selects the restricted pod and allows what its restriction does not: policies add up."
+    ),
+    Reason.NETWORK_NOT_ENFORCED: Meaning(
+        "The probe in the pod was not blocked within the limit: the cluster does not enforce the restriction, and "
+        "nothing untrusted was started."
+    ),
+    Reason.GATEWAY_UNAVAILABLE: Meaning("The gateway of an allowlist did not answer within the limit."),
+    Reason.NETWORK_WIDENED: Meaning(
+        "While the restricted pod ran, its NetworkPolicy was changed or removed, or another one came that allows more."
     ),
     # Around the run.
     Reason.TRANSFER_FAILED: Meaning("Files could not be copied into or out of the sandbox, or their checksums differ."),

@@ -4,25 +4,14 @@ Guarantees: every setting has a default that is safe on a small cluster, and unk
 misspelt value in the chart is an error at start and not a silent default.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Field, model_validator
 
 from .common import MAX_UID
-
-Name = Annotated[str, Field(min_length=1, max_length=317)]
-"""Of an extended resource or a label."""
-
-
-class _Settings(BaseModel):
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        populate_by_name=True,
-        frozen=True,
-        extra="forbid",
-        use_attribute_docstrings=True,  # docs/reference/settings.md and the chart's schema
-    )
+from .gateway_settings import GatewaySettings
+from .settings_section import Name
+from .settings_section import Section as _Settings
 
 
 class HelperSettings(_Settings):
@@ -204,6 +193,8 @@ class LimitSettings(_Settings):
     stop_seconds: float = 300
     """How long after its grace an agent's pod may take to be reported stopped, before a separate verification is given
     up."""
+    gateway_seconds: float = 60
+    """How long the gateway of an allowlist may serve nobody before the work behind it is given up."""
     collect_seconds: float = 600
     """How long collecting the kept files may take."""
     collect_bytes: int = 4 * 1024**3
@@ -318,6 +309,26 @@ class ReadingSettings(_Settings):
     """How long an address in the bucket is good that a user asks for instead of the bytes. 0: there are none."""
 
 
+class CanarySettings(_Settings):
+    """Pods that answer everybody who is not kept from it: what proves that a restriction is in force."""
+
+    namespace: str | None = None
+    """Where they run. Unset: there are none, and whoever asks for a restricted network is refused."""
+    selector: str = Field(default="app.kubernetes.io/component=canary", min_length=1)
+    """Labels that they have, and no other pods there."""
+    port: int = Field(default=8053, ge=1, le=65535)
+    """At which they answer, by TCP."""
+
+
+class NetworkSettings(_Settings):
+    """How the networks of restricted sandboxes are made."""
+
+    canary: CanarySettings = CanarySettings()
+    probe_seconds: float = Field(default=20, gt=0)
+    """How long a restriction may take to come into force before its pod is given up."""
+    gateway: GatewaySettings = GatewaySettings()
+
+
 class Settings(_Settings):
     """Everything the operator can be told."""
 
@@ -338,6 +349,7 @@ class Settings(_Settings):
     leader_election: LeaderElectionSettings = LeaderElectionSettings()
     janitor: JanitorSettings = JanitorSettings()
     reading: ReadingSettings = ReadingSettings()
+    network: NetworkSettings = NetworkSettings()
     resync_seconds: float = Field(default=30, ge=1)
     """How often what is unfinished is compared with the API server, by names and versions, against events that never
     came."""

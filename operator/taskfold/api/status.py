@@ -220,10 +220,29 @@ class TaskStatus(Model):
 class NetworkStatus(Model):
     """The network restriction of the sandbox, when there is one."""
 
-    mode: Word | None = Field(default=None, description="Restriction in force: public, no-network or allowlist.")
+    mode: Word | None = Field(default=None, description="Restriction in force: no-network or allowlist.")
+    enforced: bool | None = Field(
+        default=None, description="True: proven in this pod. False: disproved since. Unset: not proven yet."
+    )
+    mechanism: Word | None = Field(
+        default=None, description="What enforces it: NetworkPolicy, NetworkPolicy+Gateway or CiliumNetworkPolicy."
+    )
+    pod_uid: Word | None = Field(default=None, alias="podUID", description="Uid of the pod that it was proven in.")
     proven_time: Timestamp | None = Field(
         default=None,
         description="When the restriction was proven to be in force, before anything untrusted ran.",
+    )
+    probe_seconds: float | None = Field(default=None, ge=0, description="How long the proof took, in seconds.")
+    attempts: int | None = Field(default=None, ge=0, description="Connections that the probe tried.")
+    opened: int | None = Field(
+        default=None, ge=0, description="Those of them that came through before the restriction was in force."
+    )
+    gateways: int | None = Field(default=None, ge=1, description="Pods that the gateway has had. Unset: one at most.")
+    gateway_lost_time: Timestamp | None = Field(
+        default=None, description="Since when the gateway does not serve. Unset: it does, or there is none."
+    )
+    refused: int | None = Field(
+        default=None, ge=0, description="Names and connections that the gateway refused. Unset: there was none."
     )
 
 

@@ -109,7 +109,7 @@ class RunNetwork(Model):
     """Network restrictions that the run adds to those of the task."""
 
     agent: NetworkRestriction | None = Field(
-        default=None, description="Restriction of the agent's pod. Unset: none. Not supported yet."
+        default=None, description="Restriction of the agent's pod. Unset: none but the task's own."
     )
 
 
@@ -271,9 +271,7 @@ class TaskRunSpec(Spec):
             "Secrets that fill ${VAR} in [verifier].env and [steps.verifier].env only, and win there. At most 32."
         ),
     )
-    network: RunNetwork | None = Field(
-        default=None, description="Network restrictions that the run adds. Not supported yet."
-    )
+    network: RunNetwork | None = Field(default=None, description="Network restrictions that the run adds.")
     dialect: Dialect = Field(
         default=Dialect.GYM,
         description="Whose meaning of the folder holds, where Harbor's is another one: gym or harbor.",

@@ -41,7 +41,6 @@ def _task_run(spec: TaskRunSpec) -> list[str]:
     found = _sources("spec.task", spec.task)
     checks = {
         "spec.agent.profile": spec.agent.profile is not None,
-        "spec.network.agent": spec.network is not None and spec.network.agent is not None,
         "spec.mcpGrants": spec.mcp_grants is not None,
         "spec.composeOverlay": spec.compose_overlay is not None,
     }
@@ -49,9 +48,7 @@ def _task_run(spec: TaskRunSpec) -> list[str]:
 
 
 def _verifier_run(run: VerifierRun) -> list[str]:
-    spec = run.spec
-    found = _sources("spec.tests", spec.tests) if spec.tests is not None else []
-    return [*found, "spec.network"] if spec.network is not None else found
+    return _sources("spec.tests", run.spec.tests) if run.spec.tests is not None else []
 
 
 def _sources(path: str, source: FolderSource) -> list[str]:

@@ -100,7 +100,7 @@ class VerifierRunSpec(Spec):
     )
     network: NetworkRestriction | None = Field(
         default=None,
-        description="Restriction of the verifier's own pod, for mode separate. Not supported yet.",
+        description="Restriction of the verifier's own pod, for mode separate; added to the task's own.",
     )
     pod: PodOptions | None = Field(
         default=None,

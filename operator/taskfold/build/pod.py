@@ -16,6 +16,8 @@ from taskfold.api.settings import HelperSettings, Settings
 from taskfold.api.taskrun import PodRetention, SecurityProfile, TaskRun
 from taskfold.api.verifierrun import VerifierRun
 from taskfold.build import environment, resources, security
+from taskfold.build import restriction as restrictions
+from taskfold.build.restriction import Restriction
 from taskfold.contract.images import RecordedImage
 from taskfold.contract.task import Task
 
@@ -41,7 +43,7 @@ class PodPlan:
     """What is decided about the pod before it is built.
 
     `verifier`: it is that one's own, not the agent's. `image_volumes`: whether the cluster mounts images. `uid`, `gid`:
-    the one user of a restricted pod; None: the image's own.
+    the one user of a restricted pod; None: the image's own. `restriction`: of its network; None: it has none.
     """
 
     name: str
@@ -53,6 +55,7 @@ class PodPlan:
     uid: int | None = None
     gid: int | None = None
     verifier: VerifierRun | None = None
+    restriction: Restriction | None = None
 
 
 def manifest(
@@ -95,14 +98,15 @@ def manifest(
     if run.spec.pod_retention is PodRetention.NEVER and run.spec.agent.external is None:
         deadline = plan.limit_seconds + settings.limits.queue_seconds + settings.limits.outage_seconds
         spec["activeDeadlineSeconds"] = math.ceil(deadline)
+    if plan.restriction is not None:
+        spec |= restrictions.dns(plan.restriction)
     wire = options.wire() if options is not None else {}
     spec |= resources.placement(task, settings.pod, {key: wire[key] for key in _PLACEMENT if wire.get(key)})
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata(run, plan.name, AGENT if plan.verifier is None else VERIFIER, plan.attempt, plan.verifier),
-        "spec": spec,
-    }
+    about = metadata(run, plan.name, AGENT if plan.verifier is None else VERIFIER, plan.attempt, plan.verifier)
+    if plan.restriction is not None:
+        about["labels"] |= plan.restriction.labels
+        about["annotations"] |= plan.restriction.annotations
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
 
 
 def waiter(nonce: str, helper: HelperSettings) -> dict[str, Any]:
@@ -171,7 +175,7 @@ def owner(run: Resource) -> dict[str, Any]:
 def _init_containers(image: str, pull: str, settings: Settings, plan: PodPlan) -> list[dict[str, Any]]:
     small = {"cpu": "10m", "memory": "32Mi", "ephemeral-storage": "64Mi"}
     amounts = {"requests": small, "limits": {"memory": "128Mi", "ephemeral-storage": "256Mi"}}
-    containers = []
+    containers = [restrictions.probe(plan.restriction, settings)] if plan.restriction is not None else []
     if not plan.image_volumes:
         containers.append(
             {
