@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.decide import apart, worlds
+from tests.decide import apart, restricted, worlds
 
 from taskfold import protocol
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
-from taskfold.api.status import Mode, Stage, StepStatus, VerifierStatus
+from taskfold.api.status import Mode, NetworkStatus, Stage, StepStatus, VerifierStatus
 from taskfold.api.taskrun import TaskRunStatus
 from taskfold.api.verifierrun import VerifierRunStatus
 from taskfold.decide import pod as pods
 from taskfold.decide import starts, taskrun, verdicts, verifierrun
-from taskfold.decide.losses import Cause
+from taskfold.decide.losses import ANYWHERE, Cause
 from taskfold.decide.plan import Plan
-from taskfold.decide.world import CopyFailed, PhaseActive, PhaseRefused, PhaseUnreached
+from taskfold.decide.world import CopyFailed, NetworkWorld, PhaseActive, PhaseRefused, PhaseUnreached
 from taskfold.protocol.phase import FileState
 
 Lost = pods.PodView | None
@@ -381,6 +381,63 @@ AT_WORK: dict[str, tuple[Cause, Stage, Callable[[Mapping[str, Any], int], Plan]]
     "VerifierRun refused": (Cause.VERIFIER_RUN_REFUSED, Stage.VERIFICATION, _verifier_refused),
 }
 
+
+def _with_network(
+    found: NetworkWorld, known: NetworkStatus | None, stage: Stage, pod: Lost = None
+) -> Callable[[Mapping[str, Any], int], Plan]:
+    """A run whose sandbox's restriction stands so, in this stage. `pod`: None for one that works."""
+    pod = pod if pod is not None else worlds.ready()
+
+    def decide(spec: Mapping[str, Any], attempt: int) -> Plan:
+        if stage is Stage.VERIFICATION:
+            handed_over = in_attempt(worlds.handed_over(network=known), attempt)
+            plan = verifierrun.decide(
+                worlds.verifier_world(
+                    worlds.verifying(network=known), run=worlds.run(handed_over, **spec), network=found
+                )
+            )
+            assert plan.status is not None
+            verifier = worlds.verifier().model_copy(update={"status": plan.status})
+            return taskrun.decide(worlds.world(handed_over, verifier=verifier, **spec))
+        make = worlds.placed if stage is Stage.SEED else worlds.running
+        status = in_attempt(make(network=known), attempt)
+        return taskrun.decide(worlds.world(status, pod=pod, network=found, **spec))
+
+    return decide
+
+
+AWAY = worlds.SETTINGS.limits.gateway_seconds + 1
+WITHOUT_GATEWAY = restricted.found(restricted.ALLOWLIST, gateway=None)
+LOST_GATEWAY = restricted.proven(restricted.ALLOWLIST, gateway_lost_time=worlds.ago(AWAY))
+BESIDE = restricted.found(wider=("allow-all",))
+NETWORKS: dict[str, tuple[Cause, tuple[Stage, ...], NetworkWorld, NetworkStatus | None, Lost]] = {
+    "a policy beside it": (Cause.WIDENED, ANYWHERE, BESIDE, restricted.proven(), None),
+    "its policy gone": (Cause.WIDENED, ANYWHERE, restricted.found(intact=False), restricted.proven(), None),
+    "its gateway away": (Cause.NO_GATEWAY, ANYWHERE, WITHOUT_GATEWAY, LOST_GATEWAY, None),
+    "never blocked": (
+        Cause.NOT_ENFORCED,
+        (Stage.SEED,),
+        restricted.found(),
+        None,
+        restricted.probed(restricted.line(enforced=False, blocked=False, open=59, attempts=59), code=1),
+    ),
+    "no gateway answered": (
+        Cause.NO_GATEWAY,
+        (Stage.SEED,),
+        restricted.found(restricted.ALLOWLIST),
+        None,
+        restricted.probed(restricted.line(enforced=False, gateway=False), code=1),
+    ),
+    "its canaries are others now": (
+        Cause.NOT_PROVEN,
+        (Stage.SEED,),
+        restricted.found(),
+        None,
+        restricted.probed(restricted.line(), canaries="uid-canary-0"),
+    ),
+    "its probe left nothing": (Cause.NOT_PROVEN, (Stage.SEED,), restricted.found(), None, restricted.probed("")),
+}
+
 STAGES = (Stage.SEED, Stage.AGENT, Stage.VERIFICATION)
 
 WAYS: dict[str, Way] = {
@@ -388,6 +445,11 @@ WAYS: dict[str, Way] = {
     for name, (cause, found) in PODS.items()
     for stage in WHERE.get(cause, STAGES)
 } | {name: Way(*way) for name, way in AT_WORK.items()}
+WAYS |= {
+    f"{name}, {stage.value}": Way(cause, stage, _with_network(found, known, stage, pod))
+    for name, (cause, stages, found, known, pod) in NETWORKS.items()
+    for stage in stages
+}
 WAYS |= {
     name: Way(cause, Stage.AGENT, _in_second_step(report), needs_agent="step's agent" in name)
     for name, (cause, report) in STEP.items()

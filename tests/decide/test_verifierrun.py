@@ -77,7 +77,12 @@ ENDS = {
     "spec changed": (worlds.verifying(), {"spec_digest": "sha256:other"}, Phase.FAILED, "SpecChanged"),
     "cancelled": (worlds.verifying(), {"cancel": True}, Phase.CANCELLED, "Cancelled"),
     "cancelled before admission": (None, {"cancel": True}, Phase.CANCELLED, "Cancelled"),
-    "unsupported field": (None, {"network": {"mode": "no-network"}}, Phase.FAILED, "UnsupportedField"),
+    "unsupported field": (
+        None,
+        {"tests": {"git": {"url": "https://a/b", "ref": "main"}}},
+        Phase.FAILED,
+        "UnsupportedField",
+    ),
     "no such run": (None, {"run": None}, Phase.FAILED, "SourceNotFound"),
     "the run of an older object": (
         None,

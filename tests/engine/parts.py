@@ -15,6 +15,7 @@ from taskfold.effects import store as stores
 from taskfold.effects.sandbox import new_nonce
 from taskfold.engine import parts
 from taskfold.engine.activities import Activities
+from taskfold.engine.canaries import Canaries
 from taskfold.engine.copying import Copies
 from taskfold.engine.events import Events
 from taskfold.engine.image_users import ImageUsers
@@ -95,6 +96,7 @@ class Operator:
             image_users=ImageUsers(self.store, "default"),
             sources=Sources(client, self.settings.secrets),
             watch=self.watch,
+            canaries=Canaries(client, self.settings.network.canary),
             activities=cast("Activities", self.phases),
             copies=Copies(self._copied),
             starts=self.starts,

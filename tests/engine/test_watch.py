@@ -178,11 +178,34 @@ def test_what_was_told_after_the_list_was_made_stays():
     assert (found.gone, set(watch.runs)) == (0, {("team", "a")})
 
 
+def policy(name="a", version="1", namespace="team"):
+    return {"metadata": {"name": name, "namespace": namespace, "resourceVersion": version}, "spec": {"podSelector": {}}}
+
+
+def restricted(name, **labels):
+    labels = {"taskfold.dev/network": "no-network", **labels}
+    found = pod(name)
+    found["metadata"]["labels"] = {**found["metadata"]["labels"], **labels}
+    return found
+
+
+def test_a_policy_wakes_whoever_has_a_restricted_sandbox_beside_it():
+    watch = Watch()
+    watch.see_pod(pod("public"))
+    assert watch.see_policy(policy()) == set()
+    watch.see_pod(restricted("closed"))
+    assert RUN in watch.see_policy(policy(version="2"))
+    assert watch.see_policy(policy(version="2")) == set(), "no news"
+    assert watch.see_policy(policy(version="3", namespace="other")) == set()
+    assert RUN in watch.see_policy(policy(version="4"), gone=True)
+
+
 @pytest.mark.parametrize("what", Collection)
 def test_an_object_is_seen_in_its_collection(what):
-    watch, make = Watch(), {"taskruns": obj, "verifierruns": verifier, "pods": pod}[what]
-    assert watch.see(what, make("a", "5"))
+    watch, make = Watch(), {"taskruns": obj, "verifierruns": verifier, "pods": pod, "networkpolicies": policy}[what]
+    watch.see(what, make("a", "5"))
     held = {"taskruns": watch.runs, "verifierruns": watch.verifiers, "pods": watch.pods}
+    held["networkpolicies"] = watch.policies
     assert [name for name, each in held.items() if each] == [what]
     watch.see(what, make("a", "6"), gone=True)
     assert not any(held.values())

@@ -1,6 +1,6 @@
 """Every scenario, and those in which something else than a user or an operator goes wrong."""
 
-from tests.world import apart, external, imaged, limits, misfortunes, recorded, scenarios, stepped, waiting
+from tests.world import apart, external, imaged, limits, misfortunes, recorded, restricted, scenarios, stepped, waiting
 
 CALM = [
     *scenarios.PLAIN,
@@ -13,6 +13,7 @@ CALM = [
     *recorded.CALM,
     *stepped.CALM,
     *apart.CALM,
+    *restricted.CALM,
 ]
 LOST = [
     *misfortunes.EARLY,
@@ -24,5 +25,6 @@ LOST = [
     *external.LOST,
     *stepped.LOST,
     *apart.LOST,
+    *restricted.LOST,
 ]
 ALL = [*CALM, *limits.LIMITS, *LOST]

@@ -74,6 +74,7 @@ BUILT_IN = (
     Kind(api.EVENTS, "Event", selectable=_EVENT),
     Kind(api.NAMESPACES, "Namespace", namespaced=False, status=True, selectable=("status.phase",)),
     Kind(NODES, "Node", namespaced=False, status=True, selectable=("spec.unschedulable",)),
+    Kind(api.SERVICES, "Service"),
     Kind(api.NETWORKPOLICIES, "NetworkPolicy", counted=True),
     Kind(api.LEASES, "Lease"),
     Kind(RESOURCEQUOTAS, "ResourceQuota", status=True),

@@ -7,6 +7,7 @@ over.
 
 import base64
 import re
+import zlib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -76,6 +77,12 @@ def created(kind: Kind, body: Json, namespace: str, uid: str, now: datetime) -> 
             return {**obj, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
         case api.SECRETS:
             return _secret(obj)
+        case api.SERVICES:
+            number = zlib.crc32(uid.encode())
+            return {
+                **obj,
+                "spec": {"clusterIP": f"10.96.{number % 256}.{number // 256 % 256}", **(obj.get("spec") or {})},
+            }
         case _:
             return obj
 

@@ -42,6 +42,7 @@ class Selection:
 RUNS = Selection(api.TASKRUNS, fields=janitor.UNFINISHED)
 VERIFIERS = Selection(api.VERIFIERRUNS, fields=janitor.UNFINISHED)
 PODS = Selection(api.PODS, labels=names.RUN)
+POLICIES = Selection(api.NETWORKPOLICIES)
 
 
 class Outside(Protocol):
@@ -126,7 +127,10 @@ class Operator:
                 nonce=self._nonce,
             )
             async with app.at_work(outside.settings, reached) as running, asyncio.TaskGroup() as feeds:
-                for selection, told in ((RUNS, _run_told), (VERIFIERS, _verifier_told), (PODS, _pod_told)):
+                feeding = [(RUNS, _run_told), (VERIFIERS, _verifier_told), (PODS, _pod_told)]
+                if outside.settings.network.canary.namespace is not None:
+                    feeding.append((POLICIES, _policy_told))
+                for selection, told in feeding:
                     feeds.create_task(self._feed(client, selection, running, told))
 
     async def _feed(
@@ -184,3 +188,7 @@ def _verifier_told(running: app.App, kind: str, obj: Object) -> None:
 
 def _pod_told(running: app.App, kind: str, obj: Object) -> None:
     running.wake(running.watch.see_pod(obj, gone=kind == "DELETED"))
+
+
+def _policy_told(running: app.App, kind: str, obj: Object) -> None:
+    running.wake(running.watch.see_policy(obj, gone=kind == "DELETED"))

@@ -180,7 +180,17 @@ def left_over(world: World, retained: frozenset[str]) -> list[str]:
         stuck = node is not None and (node.dead or node.away) and "deletionTimestamp" in metadata
         if name and name not in at_work | retained and not stuck:
             found.append(f"pod {metadata['name']} is left over")
-    return found
+    return found + _restrictions(world, at_work | retained)
+
+
+def _restrictions(world: World, wanted: set[str]) -> list[str]:
+    """Policies and Services of ours whose runs are over."""
+    listed = [each for resource in (api.NETWORKPOLICIES, api.SERVICES) for each in world.server.all(resource)]
+    return [
+        f"{each['kind']} {each['metadata']['name']} is left over"
+        for each in listed
+        if run_of(each) and run_of(each) not in wanted
+    ]
 
 
 def standings(world: World) -> Sequence[str]:

@@ -136,9 +136,8 @@ class Pod:
             self.note_start(state, spec, image)
             await self.write()
             await kubelet.pause(pace.container)
-            recorded = "record" in (spec.get("command") or ())
-            code = image.record_code if recorded else 0
-            self.note_end(state, code, "Error" if code else "Completed", image.record() if recorded else "")
+            code, message = self._said(spec, image)
+            self.note_end(state, code, "Error" if code else "Completed", message)
             if code:
                 self._changed.set()
                 return
@@ -150,6 +149,13 @@ class Pod:
             self.note_start(state, spec, image)
             self.boxes[spec["name"]] = self._box(spec, state, image)
         await self.write()
+
+    def _said(self, spec: Json, image: sandbox.Image) -> tuple[int, str]:
+        """What an init container ends with, and leaves as its last words."""
+        words = spec.get("command") or ()
+        if "probe" in words:
+            return self.kubelet.around.probe(words)
+        return (image.record_code, image.record()) if "record" in words else (0, "")
 
     async def image_for(self, spec: Json, state: State) -> sandbox.Image:
         """The image, once it can be had."""

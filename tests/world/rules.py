@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taskfold.api import names
+from taskfold.build.gateway import reach
 
 Json = dict[str, Any]
 Check = Callable[["Write", "Memory"], Iterator[str]]
@@ -167,7 +168,8 @@ def place_of(pod: Json) -> tuple[str, str] | None:
 def whose(pod: Json) -> str | None:
     """The uid of the run, or of the separate verification, that a pod is the sandbox of; None: nobody's."""
     metadata = pod["metadata"]
-    run = (metadata.get("labels") or {}).get(names.RUN_UID)
+    labels = metadata.get("labels") or {}
+    run = labels.get(names.RUN_UID) if labels.get(names.ROLE) != reach.ROLE else None  # no gateway's
     owners = metadata.get("ownerReferences") or ()
     return run and next((str(each["uid"]) for each in owners if each.get("kind") == "VerifierRun"), run)
 

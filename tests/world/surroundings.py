@@ -1,7 +1,7 @@
 """What the nodes of a world share: the server, the pace of life, which images there are."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,16 @@ class PullError:
 Images = Callable[[str], "sandbox.Image | PullError"]
 
 
+PROVEN = (
+    '{{"enforced": true, "blocked": true, "seconds": 0.6, "attempts": 7, "open": 2, "gateway": {gateway}, "error": ""}}'
+)
+
+
+def proven(words: Sequence[str]) -> tuple[int, str]:
+    """A probe that is blocked as it must be, and sees the gateway that it is told of."""
+    return 0, PROVEN.format(gateway="true" if "--dns" in words else "null")
+
+
 @dataclass
 class Surroundings:
     """What all nodes of a world share."""
@@ -44,3 +54,5 @@ class Surroundings:
     images: Images
     rng: random.Random
     pace: Pace
+    probe: Callable[[Sequence[str]], tuple[int, str]] = proven
+    """What the probe of a restricted pod ends with, and leaves, by its command line."""

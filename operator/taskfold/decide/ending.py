@@ -9,6 +9,7 @@ from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
 from taskfold.api.status import Attempt, Stage
 from taskfold.api.taskrun import PodRetention
+from taskfold.decide import network
 from taskfold.decide import pod as pods
 from taskfold.decide import status as to
 from taskfold.decide.plan import (
@@ -51,8 +52,13 @@ def finish(world: RunWorld) -> Plan:
     if pod is not None and pod.owner_uid == run.metadata.uid and not _kept(world) and not _stuck(world, pod):
         delete = () if pod.deleting else (DeletePod(pod.name, pod.uid),)
         return Plan(note=_pending(f"removing pod {pod.name}"), effects=delete, again=LOOK_SECONDS)
+    left = network.leave(world.network, prefix, retained=_kept(world))
+    if left is not None:
+        return Plan(note=_pending("removing its network restriction"), effects=(left,), again=LOOK_SECONDS)
     notes = [*unkept, *_leftovers(world)]
-    status = to.timed(status, collect=took)
+    status = to.timed(status, collect=took).model_copy(
+        update={"network": network.refused(world.network, status.network)}
+    )
     done = to.warned(status, notes).model_copy(
         update={"complete": True, "completion_time": to.stamp(world.now), "journal": [], "attempts": _closed(world)}
     )

@@ -64,6 +64,10 @@ class Cause(StrEnum):
     STEP_UNSTARTED = "agent of a later step not started"
     NOT_EXPORTED = "artifacts cannot be copied out"
     AGENT_NOT_STOPPED = "agent's pod not stopped"
+    NOT_ENFORCED = "network restriction not enforced"
+    NOT_PROVEN = "network restriction not proven"
+    NO_GATEWAY = "gateway does not answer"
+    WIDENED = "network restriction widened"
     VERIFIER_RUN_DELETED = "VerifierRun deleted"
     VERIFIER_RUN_REFUSED = "VerifierRun refused"
 
@@ -250,6 +254,32 @@ TABLE: Mapping[Cause, Row] = {
         "the agent's pod was asked to go, and neither is gone nor has all containers terminated, `limits.stopSeconds` "
         "after its grace: its node does not answer (C32)",
         (Stage.VERIFICATION,),
+    ),
+    Cause.NOT_ENFORCED: Row(
+        Reason.NETWORK_NOT_ENFORCED,
+        Fault.NOBODY,
+        "the probe, an init container of a restricted pod, ended with 1: connections to a canary came through until "
+        "its deadline",
+        (Stage.SEED,),
+    ),
+    Cause.NOT_PROVEN: Row(
+        Reason.CANARY_UNAVAILABLE,
+        Fault.NOBODY,
+        "the probe was blocked, and none of the canaries that it tried is the same one and ready now: they may have "
+        "been dead",
+        (Stage.SEED,),
+    ),
+    Cause.NO_GATEWAY: Row(
+        Reason.GATEWAY_UNAVAILABLE,
+        Fault.NOBODY,
+        "the gateway of an allowlist did not answer the probe until its deadline; or served nobody for "
+        "`limits.gatewaySeconds`, its pod lost and no other one running",
+    ),
+    Cause.WIDENED: Row(
+        Reason.NETWORK_WIDENED,
+        Fault.NOBODY,
+        "a NetworkPolicy of somebody else that selects the restricted pod and allows something; its own one gone, or "
+        "another than it was",
     ),
     Cause.VERIFIER_RUN_DELETED: Row(
         Reason.VERIFIER_RUN_DELETED,

@@ -11,8 +11,8 @@ from taskfold.api.reasons import Reason
 from taskfold.api.status import Attempt, JournalEntry, JournalPhase
 from taskfold.api.verifierrun import VerifierRunStatus
 from taskfold.contract.failures import FailureKind
+from taskfold.decide import network, profile, sandbox, verdicts, verifying
 from taskfold.decide import pod as pods
-from taskfold.decide import profile, sandbox, verdicts, verifying
 from taskfold.decide import status as to
 from taskfold.decide.plan import CreatePod, DeletePod, Effect, Note, Plan, StoreImageUser
 from taskfold.decide.pod import PodView, Standing
@@ -30,6 +30,11 @@ def place(world: VerifierWorld, attempt: Attempt, before: tuple[Effect, ...]) ->
     own = _own(world)
     if own.pod is not None:
         return _adopt(world, attempt, own.pod)
+    refused, unproven = network.conflict(own.network), network.unprovable(own.network)
+    if refused is not None:
+        return verdicts.masked(world, Reason.NETWORK_POLICY_CONFLICT, refused, UNPLACED)
+    if unproven is not None:
+        return _queued_too_long(world, attempt, unproven) or Plan(note=unproven, effects=before, again=LOOK_SECONDS)
     late = _queued_too_long(world, attempt)
     if late is not None:
         return late

@@ -39,6 +39,25 @@ class CreatePod:
 
 
 @dataclass(frozen=True)
+class CreateGateway:
+    """Make the gateway's pod of this number, behind the address that the sandbox knows."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class KeepRefusals:
+    """Keep what the gateway told about what it refused. `place`: where to in the store."""
+
+    place: str
+
+
+@dataclass(frozen=True)
+class DeleteNetwork:
+    """Remove what the restriction of a sandbox consists of, now that there is no such sandbox."""
+
+
+@dataclass(frozen=True)
 class DeletePod:
     """Ask for the pod's deletion; its end is observed, not awaited."""
 
@@ -169,6 +188,9 @@ Effect = (
     StoreSnapshot
     | StoreRecordedImage
     | CreatePod
+    | CreateGateway
+    | KeepRefusals
+    | DeleteNetwork
     | DeletePod
     | StoreImageUser
     | RunPhase

@@ -13,6 +13,7 @@ from typing import Any
 
 from taskfold import protocol
 from taskfold.api import names
+from taskfold.decide import probes
 from taskfold.decide import status as to
 from taskfold.decide.losses import Cause, Loss
 
@@ -122,6 +123,8 @@ class PodView:
     annotations: Mapping[str, str]
     protocol: int | None
     waiters: Mapping[str, ContainerView] = field(default_factory=dict)
+    ready: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def deleting(self) -> bool:
@@ -167,6 +170,8 @@ def view(pod: Mapping[str, Any]) -> PodView:
         annotations=metadata.get("annotations") or {},
         protocol=_version((metadata.get("labels") or {}).get(names.PROTOCOL, "")),
         waiters=_waiters(pod),
+        labels=metadata.get("labels") or {},
+        ready=(conditions.get("Ready") or {}).get("status") == "True",
     )
 
 
@@ -348,6 +353,8 @@ def _ended(pod: PodView) -> Loss | None:
     if pod.phase not in _ENDED_PHASES:
         return None
     for container in pod.containers.values():
+        if container.name == probes.PROBE and container.terminated and container.exit_code:
+            return probes.failed(container.message)
         if container.name != MAIN and container.terminated and container.exit_code:
             code = f"exit code {container.exit_code}"
             text = f"init container {container.name} failed ({code}): {container.message}".rstrip(": ")

@@ -11,7 +11,7 @@ from taskfold.api.reasons import Reason
 from taskfold.api.status import Admitted, Mode, VerifierStatus
 from taskfold.contract.errors import TaskError
 from taskfold.decide import pod as pods
-from taskfold.decide import separate, verdicts
+from taskfold.decide import restriction, separate, verdicts
 from taskfold.decide import status as to
 from taskfold.decide.plan import Note, Plan, StoreSnapshot
 from taskfold.decide.world import Admission, Refusal, VerifierWorld
@@ -35,6 +35,9 @@ def admit(world: VerifierWorld) -> Plan:
     if spec.mode is Mode.SHARED:
         text = "spec.mode shared needs the agent's live sandbox, which a complete run no longer has. Write separate."
         return verdicts.fail(world, Reason.NOT_GRADABLE, text)
+    unreadable = restriction.wrong_host(spec.network, restriction.VERIFIER)
+    if unreadable is not None:
+        return verdicts.fail(world, Reason.INVALID_SPEC, unreadable)
     if not run.status.complete:
         return Plan(note=Note(Reason.AWAITING_RUN, f"TaskRun {run.metadata.name}"), again=LOOK_SECONDS)
     match world.regraded:
@@ -46,6 +49,11 @@ def admit(world: VerifierWorld) -> Plan:
             return verdicts.fail(world, Reason(reason), message)
         case None:
             return Plan(again=SOURCE_SECONDS)
+    own = world.own
+    wanted = (restriction.of_verifier(world.verifier, own.task),) if own is not None else ()
+    unenforceable = restriction.unenforceable(wanted, world.settings)
+    if unenforceable is not None:
+        return verdicts.fail(world, Reason.CANARY_UNAVAILABLE, unenforceable)
     why = _refusal(world)
     if why is not None:
         return verdicts.fail(world, Reason.NOT_GRADABLE, why)

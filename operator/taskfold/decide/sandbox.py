@@ -14,8 +14,8 @@ from taskfold.api.taskrun import TaskRunStatus
 from taskfold.contract import health
 from taskfold.contract import steps as contract
 from taskfold.contract.task import Task
+from taskfold.decide import network, profile
 from taskfold.decide import pod as pods
-from taskfold.decide import profile
 from taskfold.decide import status as to
 from taskfold.decide.plan import CreatePod, DeletePod, Note, Plan, StoreImageUser
 from taskfold.decide.pod import PodView, Standing
@@ -31,6 +31,7 @@ QUEUE_REASONS = (
     Reason.SOURCE_NOT_FOUND,
     Reason.SOURCE_FORBIDDEN,
     Reason.STORE_UNAVAILABLE,
+    Reason.CANARY_UNAVAILABLE,
 )
 """What a wait for a place can be about; it becomes the reason of the failure when the wait is over its limit."""
 
@@ -66,6 +67,11 @@ def place(world: RunWorld, attempt: Attempt) -> Plan:
             return _wait_in_queue(world, attempt, Note(Reason(reason), message))
         case _:
             pass
+    refused, unproven = network.conflict(world.network), network.unprovable(world.network)
+    if refused is not None:
+        return _fail(world, Reason.NETWORK_POLICY_CONFLICT, refused)
+    if unproven is not None:
+        return _queued_too_long(world, attempt, unproven) or Plan(note=unproven, again=5)
     late = _queued_too_long(world, attempt)
     if late is not None:
         return late

@@ -17,13 +17,21 @@ from taskfold.api.reasons import Reason
 from taskfold.api.status import Attempt, JournalEntry, JournalPhase, Status
 from taskfold.api.verifierrun import VerifierRunStatus
 from taskfold.contract.failures import FailureKind
-from taskfold.decide import entrypoint, own_pod, programs, seed, starts, verdicts, verifying
+from taskfold.decide import entrypoint, network, own_pod, programs, seed, starts, verdicts, verifying
 from taskfold.decide import pod as pods
 from taskfold.decide import status as to
 from taskfold.decide.losses import Cause, Loss
 from taskfold.decide.plan import DeletePod, Export, Note, Plan
 from taskfold.decide.pod import PodView, Standing
-from taskfold.decide.world import CopyActive, CopyFailed, PhaseActive, PhaseDone, PhaseRefused, VerifierWorld
+from taskfold.decide.world import (
+    CopyActive,
+    CopyFailed,
+    OwnSandbox,
+    PhaseActive,
+    PhaseDone,
+    PhaseRefused,
+    VerifierWorld,
+)
 from taskfold.protocol import artifacts
 from taskfold.protocol.phase import PhaseResult
 
@@ -56,6 +64,9 @@ def decide(world: VerifierWorld) -> Plan:
         return _lose(world, lost or pods.GONE)
     if pods.newer(pod):
         return verifying.leave_to_newer(world, pod)
+    changed = _network(world, own, pod)
+    if changed is not None:
+        return changed
     if status.phase is Phase.VERIFYING:
         return _verify(world, pod)
     if status.agent_stopped_time is None:
@@ -67,6 +78,18 @@ def decide(world: VerifierWorld) -> Plan:
     if own.image_user is None:
         return own_pod.record_image_user(world, attempt, pod)
     return _seed(world, pod)
+
+
+def _network(world: VerifierWorld, own: OwnSandbox, pod: PodView) -> Plan | None:
+    """What the restriction of its own sandbox needs before anything else; None: nothing."""
+    status, now = world.verifier.status, to.stamp(world.now)
+    match network.look(own.network, status.network, pod, now, world.settings.limits):
+        case Loss() as lost:
+            return _lose(verifying.disproved(world, lost), lost)
+        case network.Change() as change:
+            return verifying.changed(world, change)
+        case None:
+            return None
 
 
 # -- the agent's sandbox -------------------------------------------------------------------------------------------
@@ -84,6 +107,9 @@ def _close(world: VerifierWorld) -> Plan:
         return verdicts.mask(world, lost or pods.GONE)
     if pods.newer(pod):
         return verifying.leave_to_newer(world, pod)
+    changed = verifying.agents_network(world, pod)
+    if changed is not None:
+        return changed
     hooks = verifying.entry(world, JournalPhase.HOOKS)
     if hooks is not None and hooks.ended_at is None:
         return verifying.await_hooks(world, hooks)

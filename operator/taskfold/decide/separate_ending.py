@@ -6,6 +6,7 @@ not keep it from completing; a store that is down does, for as long as it is.
 
 from taskfold.api.reasons import Reason
 from taskfold.api.taskrun import PodRetention
+from taskfold.decide import network
 from taskfold.decide import pod as pods
 from taskfold.decide import status as to
 from taskfold.decide.plan import DeletePod, ForgetPhases, KeepLogs, Note, Plan
@@ -25,6 +26,12 @@ def finish(world: VerifierWorld) -> Plan:
     if pod is not None and not _retained(world) and not _stuck(world, pod):
         delete = () if pod.deleting else (DeletePod(pod.name, pod.uid),)
         return Plan(note=Note(Reason.CLEANUP_PENDING, f"removing pod {pod.name}"), effects=delete, again=LOOK_SECONDS)
+    restriction = world.own.network if world.own is not None else None
+    over = network.leave(restriction, status.store, retained=_retained(world))
+    if over is not None:
+        note = Note(Reason.CLEANUP_PENDING, "removing its network restriction")
+        return Plan(note=note, effects=(over,), again=LOOK_SECONDS)
+    status = status.model_copy(update={"network": network.refused(restriction, status.network)})
     error = world.kept.get("error") if world.kept is not None else None
     notes = [f"not all of the verifier's logs could be kept: {error}; the outcome stands"] if error else []
     done = to.warned(status, notes).model_copy(

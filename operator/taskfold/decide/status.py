@@ -11,7 +11,7 @@ from taskfold.api import conditions
 from taskfold.api.common import MAX_WARNING, MAX_WARNINGS, clip
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
-from taskfold.api.status import MAX_JOURNAL, Failure, JournalEntry, JournalPhase, Stage, Status
+from taskfold.api.status import MAX_JOURNAL, Failure, JournalEntry, JournalPhase, NetworkStatus, Stage, Status
 from taskfold.api.taskrun import TaskRunStatus
 
 S = TypeVar("S", bound=Status)
@@ -91,6 +91,21 @@ def collected(status: S, message: str, now: datetime) -> S:
         status.conditions, kind, "True", Reason.COLLECTED, message, generation, stamp(now)
     )
     return status.model_copy(update={"conditions": changed})
+
+
+def restricted(status: S, network: NetworkStatus, now: datetime) -> S:
+    """The status says what is known of the network restriction, and its condition whether that is in force."""
+    told = status.model_copy(update={"network": network})
+    kind, generation = conditions.ConditionType.NETWORK_ENFORCED, status.observed_generation or 0
+    if network.enforced is None:
+        return told
+    if network.enforced:
+        reason, text = Reason.NETWORK_ENFORCED, f"{network.mode} by {network.mechanism}"
+    else:
+        reason, text = Reason.NETWORK_WIDENED, Reason.NETWORK_WIDENED.sentence
+    value: conditions.ConditionStatus = "True" if network.enforced else "False"
+    changed = conditions.set_condition(status.conditions, kind, value, reason, text, generation, stamp(now))
+    return told.model_copy(update={"conditions": changed})
 
 
 def entry(status: Status, phase: JournalPhase, pod_uid: str | None) -> JournalEntry | None:

@@ -8,6 +8,8 @@ Guarantees:
 - From the agent's end on the pod is the VerifierRun's (`grading`).
 """
 
+from dataclasses import replace
+
 from taskfold.api import unsupported as unsupported_fields
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
@@ -28,8 +30,10 @@ from taskfold.decide import (
     exposure,
     external,
     grading,
+    network,
     profile,
     programs,
+    restriction,
     sandbox,
     seed,
     starts,
@@ -94,6 +98,12 @@ def decide(world: RunWorld) -> Plan:
         return attempts.lose(world, lost or pods.GONE, _stage(world))
     if pods.newer(pod):
         return _leave_to_newer(world, pod)
+    return _network(world, pod) or network.watched(_use(world, attempt, pod), status.network)
+
+
+def _use(world: RunWorld, attempt: Attempt, pod: PodView) -> Plan:
+    """The pod is there, and is what it should be."""
+    status = world.run.status
     if pods.standing(pod) is not Standing.READY and status.phase is Phase.RUNNING:
         return Plan(again=pods.SETTLE_LOOK_SECONDS)  # it was ready: the picture of the pod is older than the status
     if pods.standing(pod) is not Standing.READY:
@@ -101,6 +111,21 @@ def decide(world: RunWorld) -> Plan:
     if status.phase in (Phase.PENDING, Phase.QUEUED, Phase.SEEDING):
         return seed.decide(world)
     return _work(world)
+
+
+def _network(world: RunWorld, pod: PodView) -> Plan | None:
+    """What the restriction of the sandbox's network needs before anything else; None: nothing."""
+    status, now = world.run.status, to.stamp(world.now)
+    match network.look(world.network, status.network, pod, now, world.settings.limits):
+        case Loss() as lost:
+            told = network.disproved(status, lost, world.now)
+            known = replace(world, run=world.run.model_copy(update={"status": told}))
+            return attempts.lose(known, lost, _stage(world))
+        case network.Change() as change:
+            changed = to.restricted(status, change.status, world.now)
+            return Plan(changed, effects=change.effects, again=1 if change.make else 0)
+        case None:
+            return None
 
 
 def _leave_to_newer(world: RunWorld, pod: PodView) -> Plan:
@@ -164,6 +189,12 @@ def _admit(world: RunWorld) -> Plan:
     unfit = external.refusal(run, task) or programs.oversized(run.spec.agent.script)
     if unfit is not None:
         return ending.refuse(world, Reason.INVALID_SPEC, unfit)
+    unreadable = restriction.wrong_host(run.spec.network.agent if run.spec.network else None, restriction.AGENT)
+    if unreadable is not None:
+        return ending.refuse(world, Reason.INVALID_SPEC, unreadable)
+    unenforceable = restriction.refusal(run, task, world.settings)
+    if unenforceable is not None:
+        return ending.refuse(world, Reason.CANARY_UNAVAILABLE, unenforceable)
     exposed = exposure.refusal(run, task, world.settings)
     if exposed is not None:
         return ending.refuse(world, Reason.SECRETS_EXPOSED, exposed)

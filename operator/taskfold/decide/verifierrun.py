@@ -92,6 +92,9 @@ def _shared(world: VerifierWorld) -> Plan:
         return verdicts.mask(world, lost or pods.GONE)
     if pods.newer(pod):
         return verifying.leave_to_newer(world, pod)
+    changed = verifying.agents_network(world, pod)
+    if changed is not None:
+        return changed
     hooks = verifying.entry(world, JournalPhase.HOOKS)
     if hooks is not None and hooks.ended_at is None:
         return verifying.await_hooks(world, hooks)

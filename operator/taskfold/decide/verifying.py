@@ -4,10 +4,12 @@ Guarantees: hooks are best effort; a phase without an outcome is given up only a
 asked long enough as well.
 """
 
+from dataclasses import replace
+
 from taskfold.api.reasons import Reason
 from taskfold.api.status import JournalEntry, JournalPhase
 from taskfold.contract import health
-from taskfold.decide import entrypoint, programs, starts, verdicts, waiting
+from taskfold.decide import entrypoint, network, programs, starts, verdicts, waiting
 from taskfold.decide import pod as pods
 from taskfold.decide import status as to
 from taskfold.decide.losses import Cause, Loss
@@ -47,6 +49,31 @@ def await_hooks(world: VerifierWorld, hooks: JournalEntry) -> Plan:
             return Plan(to.warned(status, [f"[[verifier.collect]] could not be started: {message}"]), again=0)
         case _:
             return await_phase(world, hooks, world.pod, limit(world)) or ask(hooks, world.pod)
+
+
+def agents_network(world: VerifierWorld, pod: PodView) -> Plan | None:
+    """What the restriction of the agent's sandbox needs, which is this verification's for now; None: nothing."""
+    status, run = world.verifier.status, world.run
+    known = status.network or (run.status.network if run is not None else None)
+    match network.look(world.network, known, pod, to.stamp(world.now), world.settings.limits):
+        case Loss() as lost:
+            return verdicts.mask(disproved(world, lost), lost)
+        case network.Change() as change:
+            return changed(world, change)
+        case None:
+            return None
+
+
+def changed(world: VerifierWorld, change: network.Change) -> Plan:
+    """The plan that writes what is known of the restriction, and mends it."""
+    status = to.restricted(world.verifier.status, change.status, world.now)
+    return Plan(status, effects=change.effects, again=1 if change.make else 0)
+
+
+def disproved(world: VerifierWorld, lost: Loss) -> VerifierWorld:
+    """The same world, in whose status the restriction is no longer in force, if that is what was lost."""
+    status = network.disproved(world.verifier.status, lost, world.now)
+    return replace(world, verifier=world.verifier.model_copy(update={"status": status}))
 
 
 def ask(entry: JournalEntry, pod: PodView | None) -> Plan:

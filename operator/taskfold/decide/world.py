@@ -14,6 +14,7 @@ from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
 from taskfold.contract import steps
 from taskfold.contract.images import RecordedImage
+from taskfold.contract.network import Network
 from taskfold.contract.task import Task
 from taskfold.decide.pod import PodView
 from taskfold.protocol.artifacts import Manifest
@@ -136,6 +137,25 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class NetworkWorld:
+    """What the network restriction of a sandbox rests on, as it is now.
+
+    `canaries`: the uids of those that are ready. `wider`: NetworkPolicies of others that allow the pod something.
+    `intact`: its own policy is there, as it was made; None: it is not to be there yet. `gateway`: its pod of
+    the current number, while there is one. `kept`: what was kept of the gateway's words, once they were.
+    """
+
+    restriction: Network
+    canaries: frozenset[str] = frozenset()
+    wider: tuple[str, ...] = ()
+    intact: bool | None = None
+    gateway: PodView | None = None
+    kept: Mapping[str, object] | None = None
+    exists: bool = False
+    """Anything of it is there that is to be removed at the end."""
+
+
+@dataclass(frozen=True)
 class RunWorld:
     """A TaskRun and all that belongs to it."""
 
@@ -148,6 +168,8 @@ class RunWorld:
     task: Task | None = None
     pod: PodView | None = None
     departed: PodView | None = None
+    network: NetworkWorld | None = None
+    """Of the agent's sandbox, if it is to be restricted."""
     phases: Mapping[str, PhaseReport] = field(default_factory=dict)
     recorded: RecordedImage | None = None
     image_user: User | None = None
@@ -181,6 +203,8 @@ class OwnSandbox:
     departed: PodView | None = None
     recorded: RecordedImage | None = None
     image_user: User | None = None
+    network: NetworkWorld | None = None
+    """If it is to be restricted."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +220,8 @@ class VerifierWorld:
     task: Task | None = None
     pod: PodView | None = None
     departed: PodView | None = None
+    network: NetworkWorld | None = None
+    """Of the agent's sandbox, while it is there and restricted."""
     phases: Mapping[str, PhaseReport] = field(default_factory=dict)
     recorded: RecordedImage | None = None
     image_user: User | None = None

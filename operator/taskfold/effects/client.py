@@ -54,6 +54,7 @@ CONFIGMAPS = Resource("", "v1", "configmaps")
 SECRETS = Resource("", "v1", "secrets")
 EVENTS = Resource("", "v1", "events")
 NAMESPACES = Resource("", "v1", "namespaces")
+SERVICES = Resource("", "v1", "services")
 NETWORKPOLICIES = Resource("networking.k8s.io", "v1", "networkpolicies")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 TASKRUNS = Resource("taskfold.dev", "v1alpha1", "taskruns")
@@ -261,9 +262,7 @@ class Client:
         resource_version: str,
         uid: str | None = None,
     ) -> Json:
-        """Compare-and-swap of the status: a merge patch on the subresource. `Conflict`: read again, decide
-        again.
-        """
+        """Compare-and-swap of the status: a merge patch on the subresource. `Conflict`: read and decide again."""
         return await self.patch(
             resource,
             namespace,
@@ -300,6 +299,12 @@ class Client:
         path = resource.path(namespace, name)
         return await self._json(Request("delete", "DELETE", path, where, body=_encode(options)))
 
+    async def pod_log(self, namespace: str, pod: str, container: str, limit: int) -> bytes:
+        """What a container has written so far, at most `limit` bytes from its beginning."""
+        path, query = PODS.path(namespace, pod, "log"), [("container", container), ("limitBytes", str(limit))]
+        call = Request("log", "GET", path, _where("get", PODS, namespace, pod, "log"), query, accept="*/*")
+        return await self._bytes(call)
+
     async def version(self) -> Json:
         """`/version`: gitVersion, platform and so on."""
         return await self._json(Request("version", "GET", "/version", "get /version"))
@@ -307,9 +312,7 @@ class Client:
     async def websocket(
         self, verb: str, path: str, query: Query, protocols: Sequence[str], *, where: str
     ) -> transport.Socket:
-        """A WebSocket to a subresource, its first answer mapped to `ApiError` like any other. For
-        `effects.exec`.
-        """
+        """A WebSocket to a subresource, for `effects.exec`; its first answer is mapped to `ApiError` like any other."""
 
         async def connect(login: credentials.Credentials) -> transport.Socket:
             return await self._open().websocket(login, path, query, protocols, where)
@@ -338,19 +341,21 @@ class Client:
             query = [*following, ("continue", meta["continue"])]
 
     async def _json(self, call: Request) -> Json:
-        async def once(login: credentials.Credentials) -> Json:
-            async with self._places:
-                data = await self._once(call, login)
-            value = json.loads(data)
-            if not isinstance(value, dict):
-                raise errors.Unavailable("the answer is not a JSON object", sent=True, where=call.where)
-            return value
-
-        self.counters.calls[call.verb] += 1
         try:
-            return await self._attempts(once, call.where, repeatable=call.method == "GET")
+            value = json.loads(await self._bytes(call))
         except ValueError as error:
             raise errors.Unavailable(f"the answer is not JSON: {error}", sent=True, where=call.where) from error
+        if not isinstance(value, dict):
+            raise errors.Unavailable("the answer is not a JSON object", sent=True, where=call.where)
+        return value
+
+    async def _bytes(self, call: Request) -> bytes:
+        async def once(login: credentials.Credentials) -> bytes:
+            async with self._places:
+                return await self._once(call, login)
+
+        self.counters.calls[call.verb] += 1
+        return await self._attempts(once, call.where, repeatable=call.method == "GET")
 
     async def _once(self, call: Request, login: credentials.Credentials) -> bytes:
         self.counters.bytes_sent += len(call.body or b"")

@@ -18,6 +18,7 @@ from taskfold.effects import exec as execs
 from taskfold.effects import store as stores
 from taskfold.effects.sandbox import new_nonce
 from taskfold.engine.activities import Activities
+from taskfold.engine.canaries import Canaries
 from taskfold.engine.copying import Copies
 from taskfold.engine.events import Events
 from taskfold.engine.image_users import ImageUsers
@@ -105,6 +106,7 @@ async def at_work(settings: Settings, outside: Outside, shares: descriptors.Shar
         image_users=ImageUsers(store, settings.cluster_name),
         sources=Sources(client, settings.secrets),
         watch=watch,
+        canaries=Canaries(client, settings.network.canary),
         activities=Activities(queue.add, settings.waiting),
         copies=Copies(queue.add),
         starts=Starts(limits.pod_starts, watch.starting, queue.add),

@@ -5,10 +5,11 @@ children have deterministic names and are adopted only with our uid, phases are 
 store are created once. The first failure stops the plan.
 """
 
+import contextlib
 import functools
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
@@ -17,12 +18,14 @@ from taskfold.api.status import JournalPhase
 from taskfold.api.taskrun import TaskRun
 from taskfold.build import pod as pod_builder
 from taskfold.build import result, separate, verifierrun
+from taskfold.build.restriction import Restriction
 from taskfold.contract import users
-from taskfold.decide import own_pod, step_status
+from taskfold.contract.task import Task
+from taskfold.decide import network, own_pod, restriction, step_status
 from taskfold.decide import plan as plans
 from taskfold.decide import profile as profiles
 from taskfold.decide import sandbox as deciding
-from taskfold.decide.world import RunWorld, VerifierWorld
+from taskfold.decide.world import OwnSandbox, RunWorld, VerifierWorld
 from taskfold.effects import client as api
 from taskfold.effects import errors
 from taskfold.effects import store as stores
@@ -31,6 +34,7 @@ from taskfold.engine.collecting import Collecting
 from taskfold.engine.copying import What
 from taskfold.engine.parts import Parts
 from taskfold.engine.phases import Phases
+from taskfold.engine.restricting import Restricting, Sandbox
 from taskfold.engine.waiters import Waiters
 from taskfold.engine.watch import Key, Kind
 from taskfold.protocol.phase import User
@@ -46,6 +50,7 @@ class Applier:
         self._phases = Phases(parts)
         self._waiters = Waiters(parts)
         self._collecting = Collecting(parts)
+        self._restricting = Restricting(parts)
 
     async def run(self, effect: plans.Effect, world: RunWorld) -> None:
         """One effect of a TaskRun's plan."""
@@ -57,6 +62,8 @@ class Applier:
                 await self._put_once((world.store_prefix or "") + observe.IMAGE, recorded.document())
             case plans.CreatePod():
                 await self._create_pod(effect, world)
+            case plans.CreateGateway() | plans.KeepRefusals() | plans.DeleteNetwork():
+                await self._network(effect, _agents(world.run, _task(world), deciding.pod_limit(world)))
             case plans.DeletePod(name=name, uid=uid):
                 await self._delete(api.PODS, namespace, name, uid, grace=pod_builder.GRACE_SECONDS)
             case plans.StoreImageUser(reference=reference, image_id=image_id, record=record):
@@ -119,6 +126,8 @@ class Applier:
                 await self._parts.snapshots.keep(metadata.namespace, digest)
             case plans.CreatePod():
                 await self._create_own_pod(effect, key, world)
+            case plans.CreateGateway() | plans.KeepRefusals() | plans.DeleteNetwork():
+                await self._network(effect, _at_verification(world))
             case plans.DeletePod(name=name, uid=uid):
                 await self._delete(api.PODS, metadata.namespace, name, uid, grace=pod_builder.GRACE_SECONDS)
             case plans.StoreImageUser(reference=reference, image_id=image_id, record=record) if world.run is not None:
@@ -144,9 +153,7 @@ class Applier:
                 await self._waiters.add(key.namespace, pod, uid, nonce)
 
     async def _create_pod(self, effect: plans.CreatePod, world: RunWorld) -> None:
-        run, task = world.run, world.task
-        if task is None:
-            raise RuntimeError("an admitted run without a task")
+        run, task = world.run, _task(world)
         namespace = run.metadata.namespace
         key = Key(Kind.TASK_RUN, namespace, run.metadata.name)
         if not self._parts.starts.take(key):
@@ -155,7 +162,10 @@ class Applier:
         limit = deciding.pod_limit(world)
         confined = profiles.of(run, task, self._parts.settings, world.recorded)
         plan = self._pod_plan(effect, confined, limit)
-        await self._start_pod(key, pod_builder.manifest(run, task, self._parts.settings, plan, world.recorded))
+        number = network.number(run.status.network)
+        async with self._restricted(key, _agents(run, task, limit), number) as found:
+            plan = replace(plan, restriction=found)
+            await self._start_pod(key, pod_builder.manifest(run, task, self._parts.settings, plan, world.recorded))
 
     async def _create_own_pod(self, effect: plans.CreatePod, key: Key, world: VerifierWorld) -> None:
         """The pod of a separate verification. It goes ahead of those whose agents have not worked yet."""
@@ -165,8 +175,34 @@ class Applier:
         self._parts.starts.ahead(key)
         seen, settings = separate.run_of(run, world.verifier), self._parts.settings
         plan = self._pod_plan(effect, profiles.of(seen, own.task, settings, own.recorded), own_pod.limit(world))
-        plan = replace(plan, verifier=world.verifier)
-        await self._start_pod(key, pod_builder.manifest(seen, own.task, settings, plan, own.recorded))
+        number = network.number(world.verifier.status.network)
+        async with self._restricted(key, _own(world, run, own), number) as found:
+            plan = replace(plan, verifier=world.verifier, restriction=found)
+            await self._start_pod(key, pod_builder.manifest(seen, own.task, settings, plan, own.recorded))
+
+    @contextlib.asynccontextmanager
+    async def _restricted(self, key: Key, sandbox: Sandbox, number: int) -> AsyncIterator[Restriction | None]:
+        """What the pod that is created in the block is restricted by; taken back if it is not."""
+        if not sandbox.network.restricted:
+            yield None
+            return
+        try:
+            yield await self._restricting.prepare(sandbox, number)
+        except (outcome.Outcome, errors.ApiError):
+            self._parts.starts.forget(key)
+            await self._restricting.withdraw(sandbox, number)
+            raise
+
+    async def _network(
+        self, effect: plans.CreateGateway | plans.KeepRefusals | plans.DeleteNetwork, sandbox: Sandbox
+    ) -> None:
+        match effect:
+            case plans.CreateGateway(number=number):
+                await self._restricting.mend(sandbox, number)
+            case plans.KeepRefusals(place=place):
+                await self._restricting.keep_refusals(sandbox, place)
+            case plans.DeleteNetwork():
+                await self._restricting.remove(sandbox.namespace, sandbox.uid)
 
     def _pod_plan(self, effect: plans.CreatePod, confined: profiles.Confinement, limit: float) -> pod_builder.PodPlan:
         return pod_builder.PodPlan(
@@ -279,3 +315,28 @@ class Applier:
             log.debug("%s is in the store already; the first one stands", key)
         except errors.StoreError as error:
             raise outcome.of_store(error) from error
+
+
+def _task(world: RunWorld) -> Task:
+    if world.task is None:
+        raise RuntimeError("an admitted run without a task")
+    return world.task
+
+
+def _agents(run: TaskRun, task: Task, limit_seconds: float) -> Sandbox:
+    """The agent's sandbox, as its restriction has it. `limit_seconds`: that its pod may work."""
+    attempt = run.status.attempts[-1].number if run.status.attempts else 1
+    return Sandbox(run, run, attempt, restriction.of_run(run, task), limit_seconds)
+
+
+def _own(world: VerifierWorld, run: TaskRun, own: OwnSandbox) -> Sandbox:
+    """A separate verification's own sandbox, likewise."""
+    seen, wanted = separate.run_of(run, world.verifier), restriction.of_verifier(world.verifier, own.task)
+    return Sandbox(seen, world.verifier, 1, wanted, own_pod.limit(world))
+
+
+def _at_verification(world: VerifierWorld) -> Sandbox:
+    """The sandbox that a verification sees to: its own, or the agent's."""
+    if world.run is None or world.task is None:
+        raise RuntimeError("a verification without run or task")
+    return _own(world, world.run, world.own) if world.own is not None else _agents(world.run, world.task, 0)

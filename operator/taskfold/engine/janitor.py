@@ -19,6 +19,7 @@ from taskfold.api import names
 from taskfold.decide import status as to
 from taskfold.effects import client as api
 from taskfold.effects import errors
+from taskfold.engine.network_sweep import NetworkSweeper
 from taskfold.engine.parts import Parts
 from taskfold.engine.retention import Retention
 from taskfold.engine.sweep import Sweeper
@@ -54,6 +55,8 @@ class Mortal:
     known: dict[Place, int]
 
 
+POLICIES = Selection(Collection.POLICIES, api.NETWORKPOLICIES)
+"""For operators that may restrict networks."""
 SELECTIONS = (
     Selection(Collection.PODS, api.PODS, labels=names.RUN),
     Selection(Collection.VERIFIER_RUNS, api.VERIFIERRUNS, fields=UNFINISHED),
@@ -74,9 +77,12 @@ class Janitor:
         self._watch = parts.watch
         self._settings = parts.settings
         self._sweeper = Sweeper(parts)
+        self._network_sweeper = NetworkSweeper(parts)
         self._retention = Retention(parts)
         self._wake = wake
         self._looks = itertools.count()
+        restricts = self._settings.network.canary.namespace is not None
+        self._selections = (*SELECTIONS, *((POLICIES,) if restricts else ()))
         self.last_round: float | None = None
         """Event loop time of the last comparison that succeeded, in every namespace."""
 
@@ -94,6 +100,7 @@ class Janitor:
         while True:
             done = await self._over_namespaces(self.finished)
             done = await self._over_namespaces(self._sweeper.sweep) and done
+            done = await self._over_namespaces(self._network_sweeper.sweep) and done
             await self._pause(self._settings.janitor.finished_seconds, done=done)
 
     async def _beside_watches(self) -> None:
@@ -125,7 +132,7 @@ class Janitor:
 
     async def listable(self, namespace: str | None) -> None:
         """Fails if what the picture is made of cannot be listed."""
-        for selection in SELECTIONS:
+        for selection in self._selections:
             await self._names(selection, namespace)
 
     async def _names(self, what: Selection, namespace: str | None) -> api.Listing[tuple[Place, int]]:
@@ -140,7 +147,7 @@ class Janitor:
 
     async def unfinished(self, namespace: str | None) -> None:
         """Compare the picture with the API server's names and versions; wake whom a difference concerns."""
-        for selection in SELECTIONS:
+        for selection in self._selections:
             listing = await self._names(selection, namespace)
             since = int(listing.resource_version or 0)
             found = self._watch.compare(selection.what, dict(listing.items), since, namespace)

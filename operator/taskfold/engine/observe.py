@@ -11,7 +11,7 @@ from dataclasses import replace
 from taskfold.api import names
 from taskfold.api.phases import Phase
 from taskfold.api.reasons import Reason
-from taskfold.api.status import JournalEntry, Mode
+from taskfold.api.status import JournalEntry, Mode, NetworkStatus
 from taskfold.api.taskrun import TaskRun
 from taskfold.api.verifierrun import VerifierRun
 from taskfold.build import separate as separate_builder
@@ -25,14 +25,15 @@ from taskfold.contract.images import RecordedImage
 from taskfold.contract.task_toml import VerifierMode
 from taskfold.decide import pod as pods
 from taskfold.decide import profile as profiles
-from taskfold.decide import regrade, step_status, steps
+from taskfold.decide import regrade, restriction, step_status, steps
 from taskfold.decide import verifierrun as verifierruns
-from taskfold.decide.world import Admission, OwnSandbox, PhaseReport, Refusal, RunWorld, VerifierWorld
+from taskfold.decide.world import Admission, NetworkWorld, OwnSandbox, PhaseReport, Refusal, RunWorld, VerifierWorld
 from taskfold.effects import client as api
 from taskfold.effects import errors
 from taskfold.effects import store as stores
 from taskfold.engine import collecting, outcome, separation
 from taskfold.engine.copying import What
+from taskfold.engine.networks import Networks
 from taskfold.engine.parts import Parts
 from taskfold.engine.watch import Key, Seen
 from taskfold.protocol import artifacts
@@ -50,6 +51,7 @@ class Observer:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._networks = Networks(parts)
 
     async def run(self, key: Key) -> RunWorld | None:
         """The world of a TaskRun; None: there is no such object."""
@@ -92,6 +94,7 @@ class Observer:
             task=task,
             pod=pod,
             departed=self._departed(key.namespace, name) if pod is None else None,
+            network=await self._network(run, task, pod, status.network, place=prefix if final else None),
             phases=self._reports(status.journal),
             recorded=recorded,
             image_user=await self._image_user(run, task, recorded, pod),
@@ -142,6 +145,7 @@ class Observer:
             task=task,
             pod=pod,
             departed=self._departed(key.namespace, pod_name) if pod is None else None,
+            network=await self._network(run, task, pod, _agents(verifier, run)) if pod is not None and run else None,
             phases=self._reports(verifier.status.journal),
             recorded=recorded,
             image_user=await self._image_user(run, task, recorded, pod),
@@ -173,10 +177,16 @@ class Observer:
         final = verifier.status.phase is not None and verifier.status.phase.final
         must_exist = bool(attempts) and (final or attempts[-1].pod_uid is not None)
         pod = await self._pod(namespace, name, confirm=must_exist)
+        network = None
+        if verifier.status.admitted is not None:
+            wanted, uid = restriction.of_verifier(verifier, own_task), verifier.metadata.uid
+            place = verifier.status.store if final else None
+            network = await self._networks.world(wanted, namespace, uid, verifier.status.network, pod=pod, place=place)
         return OwnSandbox(
             name=name,
             task=own_task,
             pod=pod,
+            network=network,
             departed=self._departed(namespace, name) if pod is None else None,
             recorded=own_recorded,
             image_user=await self._image_user(seen, own_task, own_recorded, pod),
@@ -202,6 +212,22 @@ class Observer:
 
     async def _kept(self, place: str | None) -> dict[str, object] | None:
         return await collecting.document(self._parts.store, place + collecting.VERIFIER) if place is not None else None
+
+    async def _network(
+        self,
+        run: TaskRun,
+        task: tasks.Task | None,
+        pod: pods.PodView | None,
+        known: NetworkStatus | None,
+        *,
+        place: str | None = None,
+    ) -> NetworkWorld | None:
+        """Of the agent's sandbox. `place`: in the store, once it is over."""
+        if task is None or run.status.admitted is None:
+            return None
+        wanted = restriction.of_run(run, task)
+        metadata = run.metadata
+        return await self._networks.world(wanted, metadata.namespace, metadata.uid, known, pod=pod, place=place)
 
     def _bare(self, run: TaskRun, seen: Seen) -> RunWorld:
         return RunWorld(
@@ -398,6 +424,12 @@ class Observer:
             return Refusal(waiting.reason, waiting.message, terminal=False)
         except outcome.Refused as refused:
             return Refusal(refused.reason, refused.message)
+
+
+def _agents(verifier: VerifierRun, run: TaskRun) -> NetworkStatus | None:
+    """What is known of the network of the agent's sandbox, while it is this verification's."""
+    shared = verifier.status.network if verifier.spec.mode is Mode.SHARED else None
+    return shared or run.status.network
 
 
 def _task_id(run: TaskRun) -> str:

@@ -154,6 +154,12 @@ def registry(
     async def on_pod(event: kopf.RawEvent, **_: Any) -> None:
         state["app"].wake(state["app"].watch.see_pod(dict(event["object"]), gone=event["type"] == "DELETED"))
 
+    if settings.network.canary.namespace is not None:
+
+        @kopf.on.event("networking.k8s.io", "v1", "networkpolicies", registry=handlers)
+        async def on_policy(event: kopf.RawEvent, **_: Any) -> None:
+            state["app"].wake(state["app"].watch.see_policy(dict(event["object"]), gone=event["type"] == "DELETED"))
+
     return handlers
 
 

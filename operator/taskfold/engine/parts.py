@@ -11,6 +11,7 @@ from taskfold.effects import lines
 from taskfold.effects import registry as registries
 from taskfold.effects import store as stores
 from taskfold.engine.activities import Activities
+from taskfold.engine.canaries import Canaries
 from taskfold.engine.copying import Copies
 from taskfold.engine.events import Events
 from taskfold.engine.image_users import ImageUsers
@@ -38,6 +39,7 @@ class Parts:
     image_users: ImageUsers
     sources: Sources
     watch: Watch
+    canaries: Canaries
     activities: Activities
     copies: Copies
     starts: Starts

@@ -56,11 +56,11 @@ def fate(run: TaskRun | None, name: str) -> Fate:
     current = (status.attempts[-1].number, status.attempts[-1].tries)
     if tried > current:
         return Fate.NEEDED  # the picture of the run is older than that of the pod
-    if tried < current and not (tried[0] < current[0] and _retained(run)):
+    if tried < current and not (tried[0] < current[0] and retained(run)):
         return Fate.EARLIER_TRY
     if not status.complete:
         return Fate.NEEDED
-    return Fate.KEPT if _retained(run) else Fate.RUN_COMPLETE
+    return Fate.KEPT if retained(run) else Fate.RUN_COMPLETE
 
 
 def fate_of_own(verifier: VerifierRun | None, run: TaskRun | None, name: str) -> Fate:
@@ -76,7 +76,7 @@ def fate_of_own(verifier: VerifierRun | None, run: TaskRun | None, name: str) ->
         return Fate.EARLIER_TRY
     if not status.complete:
         return Fate.NEEDED
-    return Fate.KEPT if run is not None and _retained(run, graded=status.reward is not None) else Fate.VERIFIER_COMPLETE
+    return Fate.KEPT if run is not None and retained(run, graded=status.reward is not None) else Fate.VERIFIER_COMPLETE
 
 
 def _own_try(pod: str) -> tuple[str, int] | None:
@@ -95,7 +95,7 @@ def _tried(run: str, pod: str) -> tuple[int, int] | None:
     return (attempt, try_) if names.pod(run, attempt, try_) == pod else None
 
 
-def _retained(run: TaskRun, *, graded: bool | None = None) -> bool:
+def retained(run: TaskRun, *, graded: bool | None = None) -> bool:
     """Whether pods that were the last of their attempt stay. Until it is known how the run ends: yes, if they may.
     `graded`: of a verification's own, whether it had a verdict.
     """

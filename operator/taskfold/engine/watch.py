@@ -1,4 +1,4 @@
-"""What the watches have told: the last seen TaskRuns, VerifierRuns and sandbox pods.
+"""What the watches have told: the last seen TaskRuns, VerifierRuns, sandbox pods and NetworkPolicies.
 
 Guarantees: an older resourceVersion never replaces a newer one; a comparison with a list drops what the list does not
 hold, so that nothing that vanished in a gap stays; what is kept of an admitted run is without its task files, and of a
@@ -46,6 +46,7 @@ class Collection(StrEnum):
     TASK_RUNS = "taskruns"
     VERIFIER_RUNS = "verifierruns"
     PODS = "pods"
+    POLICIES = "networkpolicies"
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ class Watch:
         self.runs: dict[Place, Seen] = {}
         self.verifiers: dict[Place, Seen] = {}
         self.pods: dict[Place, Seen] = {}
+        self.policies: dict[Place, Seen] = {}
+        """Everybody's: policies add up."""
         self.departed: dict[Place, Seen] = {}
         """The last state of pods that are gone, the latest thousand: often the only place that says why."""
         self.finished: dict[Place, int] = {}
@@ -126,16 +129,31 @@ class Watch:
         """A sandbox pod, likewise."""
         place = _place(obj)
         run = (obj["metadata"].get("labels") or {}).get(names.RUN)
-        verifier = _verifier_of(obj)
         if not self._take(self.pods, obj, None, _without_fields, gone=gone) or not run:
             return set()
         if gone:
             self.departed[place] = Seen(_without_fields(obj))
             while len(self.departed) > MAX_DEPARTED:
                 del self.departed[next(iter(self.departed))]
+        return self._keys_of(obj)
+
+    def see_policy(self, obj: Object, *, gone: bool = False) -> set[Key]:
+        """A NetworkPolicy, likewise: whoever has a restricted sandbox in its namespace should look."""
+        if not self._take(self.policies, obj, None, _without_fields, gone=gone):
+            return set()
+        namespace, found = _place(obj)[0], set()
+        for (where, _), seen in self.pods.items():
+            if where == namespace and names.NETWORK in (seen.object["metadata"].get("labels") or {}):
+                found |= self._keys_of(seen.object)
+        return found
+
+    def _keys_of(self, pod: Object) -> set[Key]:
+        """Whom a pod of a run concerns."""
+        namespace, verifier = pod["metadata"]["namespace"], _verifier_of(pod)
         if verifier is not None:
-            return {Key(Kind.VERIFIER_RUN, place[0], verifier)}
-        return {Key(Kind.TASK_RUN, place[0], run), *self._verifiers_of((place[0], run))}
+            return {Key(Kind.VERIFIER_RUN, namespace, verifier)}
+        run = (pod["metadata"].get("labels") or {}).get(names.RUN, "")
+        return {Key(Kind.TASK_RUN, namespace, run), *self._verifiers_of((namespace, run))}
 
     def _take(
         self,
@@ -168,6 +186,8 @@ class Watch:
                 return self.see_verifier(obj, gone=gone)
             case Collection.PODS:
                 return self.see_pod(obj, gone=gone)
+            case Collection.POLICIES:
+                return self.see_policy(obj, gone=gone)
 
     def compare(self, what: Collection, listed: Mapping[Place, int], since: int, namespace: str | None) -> Difference:
         """A list of a namespace (None: of all), as names and versions. What it does not hold and is not newer than the
@@ -198,6 +218,8 @@ class Watch:
                 return self.verifiers
             case Collection.PODS:
                 return self.pods
+            case Collection.POLICIES:
+                return self.policies
 
     def forget(self, run: Object) -> None:
         """A complete run: it and its VerifierRun are read from the API server should anyone ask again."""
