@@ -45,7 +45,7 @@ VERBS = {
     "patch": ["patch"],
     "delete": ["delete"],
 }
-WRAPPERS = {"_delete": "delete", "_get": "get", "_values": "get"}
+WRAPPERS = {"_delete": "delete", "_get": "get", "_values": "get", "_create": "create", "_remove": "delete"}
 """Methods of the engine that hand a resource on to a call of the client."""
 BY_VARIABLE = {
     # (file, method): the resources that reach this call; None: only by way of WRAPPERS, seen there.
@@ -53,10 +53,20 @@ BY_VARIABLE = {
     ("sources.py", "get"): None,
     ("reconcile.py", "get"): ("TASKRUNS", "VERIFIERRUNS"),
     ("reconcile.py", "patch_status"): ("TASKRUNS", "VERIFIERRUNS"),
-    ("janitor.py", "list"): ("PODS", "VERIFIERRUNS", "TASKRUNS"),
-    ("janitor.py", "get"): ("PODS", "VERIFIERRUNS", "TASKRUNS"),
+    ("janitor.py", "list"): ("PODS", "VERIFIERRUNS", "TASKRUNS", "NETWORKPOLICIES"),
+    ("janitor.py", "get"): ("PODS", "VERIFIERRUNS", "TASKRUNS", "NETWORKPOLICIES"),
+    ("restricting.py", "create"): None,
+    ("restricting.py", "get"): ("SERVICES", "NETWORKPOLICIES", "PODS"),
+    ("restricting.py", "delete"): None,
 }
-WATCHED = {"TaskRun.PLURAL": "TASKRUNS", "VerifierRun.PLURAL": "VERIFIERRUNS", "'pods'": "PODS"}
+WATCHED = {
+    "TaskRun.PLURAL": "TASKRUNS",
+    "VerifierRun.PLURAL": "VERIFIERRUNS",
+    "'pods'": "PODS",
+    "'networkpolicies'": "NETWORKPOLICIES",
+}
+CANARY = {("", "pods", "list")}
+"""In the release's own namespace."""
 
 Permission = tuple[str, str, str]
 
@@ -107,6 +117,8 @@ def of_call(path: Path, call: ast.Call) -> Iterator[Permission]:
         yield from permissions(method, name, *map(str, below))
     if (on, method) == ("api.PODS", "path") and "'exec'" in ast.unparse(call):
         yield from (("", "pods/exec", verb) for verb in ("get", "create"))
+    if (on, method) == ("PODS", "path") and "'log'" in ast.unparse(call):
+        yield "", "pods/log", "get"
     if (on, method) == ("kopf.on", "event"):
         plural = WATCHED[ast.unparse(call.args[2])]
         resource: client.Resource = getattr(client, plural)
@@ -127,7 +139,14 @@ def test_granted_is_used(helm, cluster_wide):
     objects = helm.objects("ns", {"clusterWide": cluster_wide}, only="rbac")
     roles = {o["metadata"]["name"]: granted(o["rules"]) for o in objects if o["kind"] in ("Role", "ClusterRole")}
     served = "taskfold.ns.operator" if cluster_wide else "taskfold"
-    assert roles == {served: used() - of_leases(), "taskfold-leader": of_leases()}
+    assert roles == {served: used() - of_leases(), "taskfold-leader": of_leases(), "taskfold-canary": CANARY}
+
+
+def test_without_canaries_nothing_about_networks_is_granted(helm):
+    objects = helm.objects("ns", {"network": {"canary": {"enabled": False}}}, only="rbac")
+    roles = {o["metadata"]["name"]: granted(o["rules"]) for o in objects if o["kind"] == "Role"}
+    restricts = {each for each in used() if each[1] in ("networkpolicies", "services", "pods/log")}
+    assert roles == {"taskfold": used() - of_leases() - restricts, "taskfold-leader": of_leases()}
 
 
 def test_only_the_operators_own_lease_is_granted_and_only_in_its_own_namespace(helm):
@@ -155,7 +174,7 @@ def test_secrets_and_configmaps_are_only_read_by_name():
 
 
 def test_a_role_and_a_binding_in_every_served_namespace(helm):
-    given = {"namespaces": ["a", "b"], "leaderElection": {"enabled": False}}
+    given = {"namespaces": ["a", "b"], "leaderElection": {"enabled": False}, "network": {"canary": {"enabled": False}}}
     objects = helm.objects("system", given, only="rbac")
     assert sorted((o["kind"], o["metadata"]["namespace"]) for o in objects) == [
         (kind, namespace) for kind in ("Role", "RoleBinding") for namespace in "ab"

@@ -25,7 +25,8 @@ def values(name: str) -> dict:
 
 
 def one(objects: list[dict], kind: str) -> dict:
-    (found,) = [obj for obj in objects if obj["kind"] == kind]
+    """The operator's; canaries are looked at by themselves."""
+    (found,) = [obj for obj in objects if obj["kind"] == kind and not obj["metadata"]["name"].endswith("-canary")]
     return found
 
 
@@ -227,6 +228,42 @@ def test_nothing_of_the_chart_has_labels_that_its_own_policies_refuse(helm):
         for obj in helm.objects("ns", values(name)):
             template = obj.get("spec", {}).get("template", {}).get("metadata", {}).get("labels", {})
             assert not [k for k in {**obj["metadata"]["labels"], **template} if "taskfold.dev/" in k]
+
+
+def test_canaries_are_locked_down_apart_and_known_to_the_operator(helm):
+    objects = helm.objects("system", {"fullnameOverride": "mine", "network": {"canary": {"port": 9000}}})
+    found = {obj["kind"]: obj for obj in objects if obj["metadata"]["name"] == "mine-canary"}
+    assert set(found) == {"Deployment", "Service", "NetworkPolicy", "Role", "RoleBinding"}
+    template = found["Deployment"]["spec"]["template"]
+    pod, labels = template["spec"], template["metadata"]["labels"]
+    (container,) = pod["containers"]
+    assert "--peers=mine-canary.system.svc" in container["command"]
+    assert pod["automountServiceAccountToken"] is False
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    (spread,) = pod["topologySpreadConstraints"]
+    assert spread["topologyKey"] == "kubernetes.io/hostname"
+    assert found["Service"]["spec"]["publishNotReadyAddresses"], "else none is ever ready: each waits for another one"
+    settings = Settings.model_validate(yaml.safe_load(one(objects, "ConfigMap")["data"]["settings.yaml"]))
+    canary = settings.network.canary
+    assert (canary.namespace, canary.port) == ("system", 9000)
+    wanted = dict(each.split("=") for each in canary.selector.split(","))
+    assert wanted.items() <= labels.items()
+    assert found["Service"]["spec"]["selector"] == wanted
+    assert found["NetworkPolicy"]["spec"]["podSelector"] == {"matchLabels": wanted}
+
+
+def test_without_canaries_the_operator_knows_of_none(helm):
+    objects = helm.objects("system", {"network": {"canary": {"enabled": False}}})
+    assert not [obj for obj in objects if "canary" in obj["metadata"]["name"]]
+    settings = Settings.model_validate(yaml.safe_load(one(objects, "ConfigMap")["data"]["settings.yaml"]))
+    assert settings.network.canary.namespace is None
+
+
+def test_gateways_are_what_the_values_say(helm):
+    given = {"network": {"gateway": {"tlsPorts": [443], "proxyImage": "r/haproxy:1"}}}
+    objects = helm.objects("system", given)
+    settings = Settings.model_validate(yaml.safe_load(one(objects, "ConfigMap")["data"]["settings.yaml"]))
+    assert (settings.network.gateway.tls_ports, settings.network.gateway.proxy_image) == ([443], "r/haproxy:1")
 
 
 @pytest.mark.parametrize("denied", [True, False])

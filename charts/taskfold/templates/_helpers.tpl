@@ -115,6 +115,41 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- printf "%s-reading" (include "taskfold.fullname" .) -}}
 {{- end -}}
 
+{{/* Canaries: pods, Service and policy. */}}
+{{- define "taskfold.canaryName" -}}
+{{- printf "%s-canary" (include "taskfold.fullname" .) -}}
+{{- end -}}
+
+{{- define "taskfold.canarySelector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: canary
+{{- end -}}
+
+{{- define "taskfold.canaryLabels" -}}
+{{ include "taskfold.canarySelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* The sandbox helper, of which the canaries are one use. */}}
+{{- define "taskfold.helperImage" -}}
+{{- dig "helper" "image" (printf "ghcr.io/taskfold/helper:%s" .Chart.AppVersion) .Values.settings -}}
+{{- end -}}
+
+{{/* How restricted networks are made and proven, as JSON: settings.network. */}}
+{{- define "taskfold.network" -}}
+{{- $network := dict "gateway" .Values.network.gateway -}}
+{{- if .Values.network.canary.enabled -}}
+{{- $labels := list -}}
+{{- range $key, $value := include "taskfold.canarySelector" . | fromYaml }}{{ $labels = append $labels (printf "%s=%s" $key $value) }}{{ end -}}
+{{- $canary := dict "namespace" .Release.Namespace "selector" (join "," $labels) "port" .Values.network.canary.port -}}
+{{- $_ := set $network "canary" $canary -}}
+{{- end -}}
+{{- toJson $network -}}
+{{- end -}}
+
 {{/* The operator's settings. As JSON, which is YAML: toYaml writes large whole numbers as 4.294967296e+09. */}}
 {{- define "taskfold.settings" -}}
 {{- $store := dict "url" .Values.store.url "ephemeral" .Values.store.ephemeral -}}
@@ -127,6 +162,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "store" $store
   "leaderElection" (merge (dict "leaseName" (include "taskfold.fullname" .)) .Values.leaderElection)
   "healthPort" .Values.healthPort
+  "network" (include "taskfold.network" . | fromJson)
   "reading" (pick .Values.reading "enabled" "port" "streams" "presignedSeconds")
 -}}
 {{- mustMergeOverwrite (deepCopy .Values.settings) $derived | mustToPrettyJson -}}
@@ -161,4 +197,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create]
+{{- if .Values.network.canary.enabled }}
+# Restricted networks: a policy of the sandbox's own, and for an allowlist a gateway's Service, policy and log. Policies of
+# others are watched, because they add up.
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, create, delete]
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+{{- end }}
 {{- end -}}
