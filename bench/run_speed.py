@@ -59,11 +59,13 @@ class CountedOperator(harness.Operator):
 class Runs:
     """TaskRuns of one namespace, timed from outside."""
 
-    def __init__(self, kube: Kube, namespace: str, prefix: str, mode: str) -> None:
+    def __init__(self, kube: Kube, namespace: str, prefix: str, mode: str, more: Json | None = None) -> None:
+        """`more`: further fields of their specs."""
         self._kube = kube
         self._path = f"{GROUP}/{namespace}/taskruns"
         self._prefix = prefix
         self._mode = mode
+        self._more = more or {}
         self._numbers = itertools.count(1)
         self._rewards: dict[str, asyncio.Future[float]] = {}
         self._complete: dict[str, asyncio.Event] = {}
@@ -80,7 +82,7 @@ class Runs:
         self._rewards[name] = asyncio.get_running_loop().create_future()
         self._complete[name] = asyncio.Event()
         began = time.monotonic()
-        await self._kube.request("POST", self._path, _taskrun(name, self._mode))
+        await self._kube.request("POST", self._path, _taskrun(name, self._mode, self._more))
         async with asyncio.timeout(180):
             seen = await self._rewards[name]
         return seen - began, name
@@ -103,9 +105,9 @@ class Runs:
             self._complete[name].set()
 
 
-def _taskrun(name: str, mode: str) -> Json:
+def _taskrun(name: str, mode: str, more: Json) -> Json:
     files = harness.task(solve=floor.SOLVE.split("\n", 1)[1], test=floor.TEST.split("\n", 1)[1])
-    spec = harness.spec(files, harness.ORACLE)
+    spec = harness.spec(files, harness.ORACLE) | more
     if mode == "separate":
         spec |= {"verifier": {"mode": mode}, "artifacts": [{"source": "/app"}]}
     return {"apiVersion": "taskfold.dev/v1alpha1", "kind": "TaskRun", "metadata": {"name": name}, "spec": spec}

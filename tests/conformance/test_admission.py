@@ -22,7 +22,6 @@ ONE = "echo 1 > /logs/verifier/reward.txt"
 # -- fields of the run that later versions implement ---------------------------------------------------------------
 
 UNSUPPORTED_FIELDS = {
-    "spec.network.agent": {"network": {"agent": {"mode": "no-network"}}},
     "spec.mcpGrants": {"mcpGrants": "required"},
     "spec.composeOverlay": {"composeOverlay": {"name": "overlay", "keys": ["compose.yaml"]}},
     "spec.agent.profile": {"agent": {"profile": {"name": "codex"}}},
@@ -51,10 +50,8 @@ def refused(status: Status, reason: str, *words: str) -> None:
 
 # -- keys and files of the folder that later versions implement ----------------------------------------------------
 
-SEPARATE = '[verifier]\nenvironment_mode = "separate"\n'
 UNSUPPORTED_KEYS = {
     "environment.mcp_servers": DEFAULT_TOML + '[[environment.mcp_servers]]\nname = "m"\nurl = "http://m"\n',
-    "verifier.network_mode": DEFAULT_TOML + SEPARATE + 'network_mode = "no-network"\n',
     "artifacts[0].service": 'artifacts = [{ source = "/data", service = "db" }]\n' + DEFAULT_TOML,
     "verifier.collect[0].service": DEFAULT_TOML + '[[verifier.collect]]\ncommand = "true"\nservice = "db"\n',
 }
