@@ -12,6 +12,8 @@ import yaml
 from taskfold.api.settings import Settings
 from taskfold.effects import backends
 
+from .test_reading import found
+
 PAGE = Path(__file__).resolve().parents[2] / "docs/store.md"
 
 
@@ -32,7 +34,7 @@ def test_the_values_of_the_page_render_and_make_a_client(helm):
         store = settings(helm, values).store
         assert store.url == values["store"]["url"]
         backends.make(store.url, store.client_options())
-        (deployment,) = [each for each in helm.objects("ns", values) if each["kind"] == "Deployment"]
+        (deployment,) = found(helm.objects("ns", values), "Deployment")
         container = deployment["spec"]["template"]["spec"]["containers"][0]
         secret = values["store"].get("secretName")
         assert container.get("envFrom") == ([{"secretRef": {"name": secret}}] if secret else None)

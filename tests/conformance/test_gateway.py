@@ -222,7 +222,7 @@ def test_all_of_it_goes_with_its_owner(scene: Scene) -> None:
     core.delete_namespaced_config_map("owner", namespace)
 
     def left() -> list[str]:
-        selector = f"{objects.NETWORK_OF}={scene.owner}"
+        selector = f"{objects.NETWORK_OF}={scene.owner},{objects.NETWORK}=gateway"
         listings = (
             core.list_namespaced_pod,
             core.list_namespaced_service,
