@@ -7,9 +7,6 @@ and removed last, so that whatever is left of one is found by it.
 
 from taskfold.api import names
 from taskfold.api.taskrun import TaskRun
-from taskfold.api.verifierrun import VerifierRun
-from taskfold.effects import client as api
-from taskfold.effects import errors
 from taskfold.engine import sweep
 from taskfold.engine.parts import Parts
 from taskfold.engine.restricting import Restricting
@@ -36,33 +33,14 @@ class NetworkSweeper:
     async def _needed(self, kind: str, place: Place, uid: str) -> bool:
         """Whether the sandbox of this owner may still be there."""
         if kind == TaskRun.KIND:
-            run = await self._run(place)
-            return run is not None and run.metadata.uid == uid and (not run.status.complete or sweep.retained(run))
-        verifier = await self._verifier(place)
-        if verifier is None or verifier.metadata.uid != uid:
-            return False
-        if not verifier.status.complete:
-            return True
-        run = await self._run((place[0], verifier.spec.source.run_ref.name))
+            run = await sweep.run_of(self._parts, place, uid)
+            return run is not None and (not run.status.complete or sweep.retained(run))
+        verifier = await sweep.verifier_of(self._parts, place, uid)
+        if verifier is None or not verifier.status.complete:
+            return verifier is not None
+        graded = (place[0], verifier.spec.source.run_ref.name)
+        run = await sweep.run_of(self._parts, graded, verifier.run_uid or "")
         return run is not None and sweep.retained(run, graded=verifier.status.reward is not None)
-
-    async def _run(self, place: Place) -> TaskRun | None:
-        held = self._parts.watch.runs.get(place)
-        if held is not None:
-            return held.run
-        try:
-            return TaskRun.parse(await self._parts.client.get(api.TASKRUNS, *place))
-        except errors.NotFound:
-            return None
-
-    async def _verifier(self, place: Place) -> VerifierRun | None:
-        held = self._parts.watch.verifiers.get(place)
-        if held is not None:
-            return held.verifier
-        try:
-            return VerifierRun.parse(await self._parts.client.get(api.VERIFIERRUNS, *place))
-        except errors.NotFound:
-            return None
 
 
 def _owner(policy: Seen) -> tuple[str, str, str] | None:

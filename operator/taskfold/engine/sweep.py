@@ -110,6 +110,30 @@ def retained(run: TaskRun, *, graded: bool | None = None) -> bool:
             assert_never(run.spec.pod_retention)
 
 
+async def run_of(parts: Parts, place: Place, uid: str) -> TaskRun | None:
+    """The run of this uid. That there is none is asked of the API server."""
+    held = parts.watch.runs.get(place)
+    if held is not None and held.run.metadata.uid == uid:
+        return held.run
+    try:
+        run = TaskRun.parse(await parts.client.get(api.TASKRUNS, *place))
+    except errors.NotFound:
+        return None
+    return run if run.metadata.uid == uid else None
+
+
+async def verifier_of(parts: Parts, place: Place, uid: str) -> VerifierRun | None:
+    """The VerifierRun of this uid, likewise."""
+    held = parts.watch.verifiers.get(place)
+    if held is not None and held.verifier.metadata.uid == uid:
+        return held.verifier
+    try:
+        verifier = VerifierRun.parse(await parts.client.get(api.VERIFIERRUNS, *place))
+    except errors.NotFound:
+        return None
+    return verifier if verifier.metadata.uid == uid else None
+
+
 class Sweeper:
     """Rounds over the pods of the picture."""
 
@@ -150,16 +174,8 @@ class Sweeper:
         return version is not None and self._kept.get(pod.pod.uid) == version
 
     async def _run_of(self, pod: Seen) -> TaskRun | None:
-        """The run that this pod was made for. That there is none is asked of the API server."""
-        place = _run_place(pod.object)
-        held = self._parts.watch.runs.get(place)
-        if held is not None and held.run.metadata.uid == _labels(pod.object)[names.RUN_UID]:
-            return held.run
-        try:
-            run = TaskRun.parse(await self._parts.client.get(api.TASKRUNS, *place))
-        except errors.NotFound:
-            return None
-        return run if run.metadata.uid == _labels(pod.object)[names.RUN_UID] else None
+        """The run that this pod was made for."""
+        return await run_of(self._parts, _run_place(pod.object), _labels(pod.object)[names.RUN_UID])
 
     async def _fate(self, pod: Seen, run: TaskRun | None) -> Fate:
         name = pod.place[1]
@@ -168,19 +184,11 @@ class Sweeper:
         return fate_of_own(await self._verifier_of(pod), run, name)
 
     async def _verifier_of(self, pod: Seen) -> VerifierRun | None:
-        """The VerifierRun that this pod is the own sandbox of. That there is none is asked of the API server."""
+        """The VerifierRun that this pod is the own sandbox of."""
         tried, owner = _own_try(pod.place[1]), pod.pod.owner_uid
         if tried is None or not owner:
             return None
-        place = pod.place[0], tried[0]
-        held = self._parts.watch.verifiers.get(place)
-        if held is not None and held.verifier.metadata.uid == owner:
-            return held.verifier
-        try:
-            verifier = VerifierRun.parse(await self._parts.client.get(api.VERIFIERRUNS, *place))
-        except errors.NotFound:
-            return None
-        return verifier if verifier.metadata.uid == owner else None
+        return await verifier_of(self._parts, (pod.place[0], tried[0]), owner)
 
     async def _remove(self, namespace: str, pod: PodView, run: TaskRun | None, why: Fate) -> bool:
         """Ask for its deletion; whether that was asked. One that is on its way is given its time."""
