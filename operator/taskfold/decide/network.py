@@ -182,7 +182,7 @@ def mending(found: NetworkWorld, known: NetworkStatus, now: str, limits: LimitSe
     if pod is None:
         return Change(known, make=True)
     waits = any(each.waiting_reason == "CrashLoopBackOff" for each in pod.containers.values())
-    if pod.deleting or pod.phase in _ENDED or waits:
+    if pod.deleting or pod.phase in pods.ENDED_PHASES or waits:
         following = known.model_copy(update={"gateways": number(known) + 1})
         return Change(following, drop=pod if waits and not pod.deleting else None)
     return None
@@ -211,6 +211,3 @@ def refused(found: NetworkWorld | None, known: NetworkStatus | None) -> NetworkS
 def number(known: NetworkStatus | None) -> int:
     """Of the gateway's pod, from 1."""
     return (known.gateways if known is not None else None) or 1
-
-
-_ENDED = frozenset({"Failed", "Succeeded"})

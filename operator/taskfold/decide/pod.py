@@ -59,7 +59,7 @@ _DISRUPTIONS = {
 """Reasons of the condition DisruptionTarget. The kubelet's own, TerminationByKubelet, comes with a `status.reason`."""
 
 
-_ENDED_PHASES = frozenset({"Failed", "Succeeded"})
+ENDED_PHASES = frozenset({"Failed", "Succeeded"})
 
 _OF_MAIN = frozenset({Cause.OOM, Cause.STOPPED, Cause.FIRST_PROCESS_ENDED, Cause.CONTAINER_LOST, Cause.NEVER_STARTED})
 
@@ -256,7 +256,7 @@ def settles(pod: PodView, lost: Loss, now: str) -> bool:
     The kubelet holds the pod's phase, reason and message back until all containers have ended, and writes both in that
     order: an evicted pod looks for a moment as if its first process had ended by itself.
     """
-    if lost.cause not in _OF_MAIN or pod.main is None or pod.deleting or pod.phase in _ENDED_PHASES:
+    if lost.cause not in _OF_MAIN or pod.main is None or pod.deleting or pod.phase in ENDED_PHASES:
         return False
     since = to.seconds_between(pod.main.finished_at, now)
     return since is not None and since < SETTLE_SECONDS
@@ -350,7 +350,7 @@ def _container_lost(pod: PodView) -> Loss | None:
 
 
 def _ended(pod: PodView) -> Loss | None:
-    if pod.phase not in _ENDED_PHASES:
+    if pod.phase not in ENDED_PHASES:
         return None
     for container in pod.containers.values():
         if container.name == probes.PROBE and container.terminated and container.exit_code:

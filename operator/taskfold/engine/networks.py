@@ -1,7 +1,7 @@
 """What the restriction of a sandbox rests on, read now.
 
-Guarantees: canaries are those of the last second; that a restricted pod's own policy is gone, or another than it was
-made, is never concluded from the watch's picture alone.
+Guarantees: canaries are asked for after the question; that a restricted pod's own policy is gone, or another than it
+was made, is never concluded from the watch's picture alone.
 """
 
 from collections.abc import Mapping
